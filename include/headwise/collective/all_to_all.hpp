@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+// SPDX-FileCopyrightText: 2026 The Headwise authors
+#pragma once
+
+#include <headwise/collective/all_gather_heads.hpp>
+
+namespace headwise::inline v0 {
+
+/// Bytes of workspace that all_to_all needs for these operands: a packed copy of each that is not
+/// contiguous per peer.
+template <class Send, class Receive>
+constexpr result<index_t> all_to_all_bytes(const Send& send, const Receive& receive) noexcept {
+  checked_size needed = 0;
+  const auto add = [&needed](const auto& operand) {
+    if (operand.size() == 0 || fix<axis::rank>(operand, 0).is_contiguous()) return;
+    const index_t ranks = operand.template extent<axis::rank>();
+    needed = needed + (checked_size(operand.size() / ranks) *
+                       index_t{sizeof(typename Send::value_type)})
+                              .rounded_up(workspace_alignment) *
+                          ranks;
+  };
+  add(send);
+  add(receive);
+  if (!needed.valid()) return require_capacity("workspace", needed, INT64_MAX);
+  return needed.value();
+}
+
+/// Sends entry j on axis rank of `send` to rank j, where it becomes entry i of `receive`, i being this
+/// rank; bit for bit, any element type, fp8 included.
+///
+/// `send`, `receive`  over rank (N) and any other axes, of the same extents; any strides.
+/// `workspace`        all_to_all_bytes(), aligned to 16.
+/// Collective; extents, types and the order of the axes are equal on all ranks.
+/// Errors: shape_mismatch, overlap, capacity_exceeded, misaligned, those of validate() and of the
+/// transport. Nothing is written unless all ranks accept the call.
+template <class Executor, transport Transport, class Send, class Receive>
+status all_to_all(const Executor& executor, Transport& group, const Send& send,
+                  const Receive& receive, std::span<std::byte> workspace) noexcept {
+  static_assert(std::is_same_v<typename detail::axes_of<Send>::type,
+                               typename detail::axes_of<Receive>::type> &&
+                    Send::layout_type::template has_axis<axis::rank>,
+                "headwise: all_to_all exchanges views over rank and the same other axes, in the "
+                "same order");
+  using element = typename Send::value_type;
+  static_assert(detail::same_bits<element, typename Receive::value_type>,
+                "headwise: an all-to-all moves bits and does not convert between element types");
+  const int ranks = group.size();
+  const auto check = [&]() -> status {
+    const status copy_ok = check_copy("send", send, "receive", receive);
+    if (!copy_ok.ok()) return copy_ok;
+    if (send.template extent<axis::rank>() != ranks) {
+      return failure(errc::shape_mismatch, "send", "one entry per rank",
+                     send.template extent<axis::rank>(), ranks, axis::rank::name);
+    }
+    return {};
+  };
+  const status checked = check();
+  if (!checked.ok()) return detail::refuse(group, checked);
+  const result<index_t> needed = all_to_all_bytes(send, receive);
+  if (!needed.ok()) return detail::refuse(group, needed.why());
+  const status room = detail::check_workspace(workspace, needed.value());
+  if (!room.ok()) return detail::refuse(group, room);
+
+  const index_t part = send.size() / ranks * index_t{sizeof(element)};
+  const index_t pitch = detail::round_up(part, workspace_alignment);
+  const bool send_straight = fix<axis::rank>(send, 0).is_contiguous();
+  const bool receive_straight = fix<axis::rank>(receive, 0).is_contiguous();
+  std::byte* const outgoing = workspace.data();
+  std::byte* const incoming = workspace.data() + (send_straight ? 0 : pitch * ranks);
+  send_chunk to[max_ranks];
+  receive_chunk from[max_ranks];
+  for (int r = 0; r < ranks; ++r) {
+    const auto mine = fix<axis::rank>(send, r);
+    to[r] = {mine.data(), part};
+    if (!send_straight && part > 0) {
+      auto* const at = reinterpret_cast<element*>(outgoing + r * pitch);
+      const status packed_ok = executor.materialize(mine, detail::packed_like(at, mine));
+      if (!packed_ok.ok()) return detail::refuse(group, packed_ok);
+      to[r].data = at;
+    }
+    from[r] = {receive_straight ? static_cast<void*>(fix<axis::rank>(receive, r).data())
+                                : static_cast<void*>(incoming + r * pitch),
+               part};
+  }
+  call_signature call{"all_to_all", detail::operation_id("all_to_all"), {}};
+  call.fields[0] = part / index_t{sizeof(element)};
+  call.fields[3] = sizeof(element);
+  const std::size_t count = static_cast<std::size_t>(ranks);
+  const status exchanged = group.exchange({to, count}, {from, count}, call);
+  if (!exchanged.ok() || receive_straight || part == 0) return exchanged;
+  for (int r = 0; r < ranks; ++r) {
+    const auto theirs = fix<axis::rank>(receive, r);
+    const auto* const arrived = reinterpret_cast<const element*>(incoming + r * pitch);
+    const status placed = executor.materialize(detail::packed_like(arrived, theirs), theirs);
+    if (!placed.ok()) return placed;
+  }
+  return {};
+}
+
+}  // namespace headwise::inline v0
