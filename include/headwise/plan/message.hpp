@@ -5,14 +5,14 @@
 #include <headwise/plan/capacity.hpp>
 #include <headwise/view/view.hpp>
 
-// What an LSE reduce-scatter puts on the wire. One message per peer: the peer's heads of the partial
-// output and their LSE.
+// What an LSE reduce-scatter puts on the wire. One message per peer: the peer's heads of the
+// partial output, and their LSEs.
 
 namespace headwise::inline v0 {
 
 /// Where the LSE of a row travels.
 enum class lse_placement : std::uint8_t {
-  plane,        ///< fp32, in a plane of its own behind the payload, so that rows stay 16-byte aligned
+  plane,        ///< fp32, in a plane of its own behind the payload: rows stay 16-byte aligned
   inline_bits,  ///< its 32 bits in the lanes behind the row's head_dim elements, low half first
 };
 
@@ -42,10 +42,21 @@ struct message_format {
   friend constexpr bool operator==(message_format, message_format) = default;
 };
 
+namespace detail {
+
+template <class T>
+consteval index_t lse_lanes_of() noexcept {
+  static_assert(is_reducible<T>,
+                "headwise: a message carries fp32, fp16 or bf16 partial results; fp8 can be moved, "
+                "never reduced");
+  return static_cast<index_t>(sizeof(float) / sizeof(T));
+}
+
+}  // namespace detail
+
 /// Lanes of an element type that hold the 32 bits of an LSE: 2 of a 16-bit type, 1 of fp32.
 template <class T>
-  requires(is_reducible<T>)
-inline constexpr index_t lse_lanes = static_cast<index_t>(sizeof(float) / sizeof(T));
+inline constexpr index_t lse_lanes = detail::lse_lanes_of<T>();
 
 struct message_shape {
   index_t ranks = 1;
@@ -54,49 +65,52 @@ struct message_shape {
   index_t head_dim = 0;
 };
 
-/// Sizes and strides of the messages to (or from) all peers in one buffer whose start is aligned to
-/// 16 bytes. Every plane and every message starts on a multiple of 16 bytes.
+/// Sizes and strides of the messages to (or from) all peers, in one buffer that is aligned to 16
+/// bytes. An LSE plane, and a message that has one, starts on a multiple of 16 bytes. Inline bits
+/// leave nothing between the rows: peers outermost and token-major, the buffer is what other
+/// engines exchange, a dense [rank, token, head, head_dim + lse_lanes].
 struct message_plan {
   message_shape shape;
   message_format format;
   wire_order order = wire_order::token_major;
-  index_t element_bytes = 2;
+  index_t element_bytes = 0;
 
-  index_t row_pitch = 0;  ///< bytes from a row to the next of the same peer
-  index_t outer_pitch = 0;
-  index_t peer_pitch = 0;
+  index_t row_pitch = 0;    ///< bytes from a row to the next of the same peer, along the inner axis
+  index_t outer_pitch = 0;  ///< along the outer axis
+  index_t peer_pitch = 0;   ///< bytes from a row to the same of the next peer
 
   index_t lse_offset = 0;  ///< bytes from the buffer's start to the LSE of peer 0, row 0
   index_t lse_row_pitch = 0;
   index_t lse_outer_pitch = 0;
   index_t lse_peer_pitch = 0;
 
-  index_t payload_bytes = 0;  ///< of one peer (outermost) or of all (inside_heads), padding included
-  index_t total_bytes = 0;    ///< of the whole buffer
+  index_t total_bytes = 0;  ///< of the buffer, padded to a multiple of 16
 
-  /// Errors: unsupported (ranks), invalid_argument (a negative extent), capacity_exceeded (the
-  /// buffer would not fit into 64 bits).
+  /// For partial results of type T. Errors: unsupported (ranks), invalid_argument (a negative
+  /// extent), capacity_exceeded (the buffer, or a pitch in it, does not fit into 64 bits).
   template <class T>
-    requires(is_reducible<T>)
   static constexpr result<message_plan> make(const message_shape& shape,
                                              const message_format& format = {},
                                              wire_order order = wire_order::token_major) noexcept {
-    const status ranks_ok = require_supported_ranks(shape.ranks);
-    if (!ranks_ok.ok()) return ranks_ok;
-    if (shape.tokens < 0 || shape.heads < 0 || shape.head_dim < 0) {
-      return failure(errc::invalid_argument, "message", "an extent is not negative",
-                     detail::lesser(shape.tokens, detail::lesser(shape.heads, shape.head_dim)), 0);
-    }
-    const index_t bytes = sizeof(T);
+    const status shape_ok = check_shape(shape);
+    if (!shape_ok.ok()) return shape_ok;
+    constexpr index_t bytes = sizeof(T);
+    constexpr index_t lse_bytes = sizeof(float);
     const bool plane = format.lse == lse_placement::plane;
-    const checked_size row = (checked_size(shape.head_dim) + (plane ? 0 : lse_lanes<T>)) * bytes;
-    const checked_size rows = checked_size(shape.tokens) * shape.heads;
     const bool outermost = format.peer == peer_placement::outermost;
-    const checked_size peers_together = outermost ? 1 : shape.ranks;
-    const checked_size payload = (row * rows * peers_together).rounded_up(16);
-    const checked_size lse =
-        plane ? (rows * index_t{sizeof(float)} * peers_together).rounded_up(16) : checked_size(0);
-    const checked_size total = (payload + lse) * (outermost ? shape.ranks : 1);
+    const bool token_major = order == wire_order::token_major;
+    // Between two rows of one peer stand those of its peers, or none.
+    const index_t together = outermost ? 1 : shape.ranks;
+    const index_t inner = token_major ? shape.heads : shape.tokens;
+    const index_t outer = token_major ? shape.tokens : shape.heads;
+
+    const checked_size row = (checked_size(shape.head_dim) + (plane ? 0 : lse_lanes<T>)) * bytes;
+    const checked_size outer_pitch = row * together * inner;
+    const checked_size lse_outer_pitch = checked_size(plane ? lse_bytes : 0) * together * inner;
+    checked_size payload = outer_pitch * outer;
+    if (plane) payload = payload.rounded_up(16);
+    const checked_size message = payload + (lse_outer_pitch * outer).rounded_up(16);
+    const checked_size total = (message * (outermost ? shape.ranks : 1)).rounded_up(16);
     if (!total.valid()) return require_capacity("message", total, INT64_MAX);
 
     message_plan plan;
@@ -104,18 +118,15 @@ struct message_plan {
     plan.format = format;
     plan.order = order;
     plan.element_bytes = bytes;
-    const index_t row_bytes = row.value();
-    const index_t inner_extent = order == wire_order::token_major ? shape.heads : shape.tokens;
-    plan.row_pitch = outermost ? row_bytes : row_bytes * shape.ranks;
-    plan.outer_pitch = plan.row_pitch * inner_extent;
-    plan.peer_pitch = outermost ? (payload + lse).value() : row_bytes;
-    plan.payload_bytes = payload.value();
+    plan.row_pitch = row.value() * together;
+    plan.outer_pitch = outer_pitch.value();
+    plan.peer_pitch = outermost ? message.value() : row.value();
     plan.total_bytes = total.value();
     if (plane) {
       plan.lse_offset = payload.value();
-      plan.lse_row_pitch = index_t{sizeof(float)} * (outermost ? 1 : shape.ranks);
-      plan.lse_outer_pitch = plan.lse_row_pitch * inner_extent;
-      plan.lse_peer_pitch = outermost ? plan.peer_pitch : index_t{sizeof(float)};
+      plan.lse_row_pitch = lse_bytes * together;
+      plan.lse_outer_pitch = lse_outer_pitch.value();
+      plan.lse_peer_pitch = outermost ? message.value() : lse_bytes;
     } else {
       plan.lse_offset = shape.head_dim * bytes;
       plan.lse_row_pitch = plan.row_pitch;
@@ -142,31 +153,44 @@ struct message_plan {
   /// payload they are aligned to 2 bytes only.
   HEADWISE_HD constexpr index_t lse_at(index_t peer, index_t token, index_t head) const noexcept {
     const bool token_outer = order == wire_order::token_major;
-    return lse_offset + peer * lse_peer_pitch +
-           (token_outer ? token : head) * lse_outer_pitch +
+    return lse_offset + peer * lse_peer_pitch + (token_outer ? token : head) * lse_outer_pitch +
            (token_outer ? head : token) * lse_row_pitch;
   }
 
-  /// Bytes that travel to one peer, padding included where the message is one chunk.
+  /// Bytes that travel to one peer; padding counts where the message is one chunk.
   HEADWISE_HD constexpr index_t bytes_per_peer() const noexcept {
-    return format.peer == peer_placement::outermost
-               ? peer_pitch
-               : shape.tokens * shape.heads *
-                     (row_pitch / shape.ranks +
-                      (format.lse == lse_placement::plane ? index_t{sizeof(float)} : 0));
+    if (format.peer == peer_placement::outermost) return peer_pitch;
+    const index_t lse_bytes = format.lse == lse_placement::plane ? index_t{sizeof(float)} : 0;
+    return shape.tokens * shape.heads * (peer_pitch + lse_bytes);
+  }
+
+ private:
+  static constexpr status check_shape(const message_shape& shape) noexcept {
+    const status ranks_ok = require_supported_ranks(shape.ranks);
+    if (!ranks_ok.ok()) return ranks_ok;
+    const index_t extents[] = {shape.tokens, shape.heads, shape.head_dim};
+    const char* const names[] = {axis::token::name, axis::head::name, axis::head_dim::name};
+    for (int i = 0; i < 3; ++i) {
+      if (extents[i] >= 0) continue;
+      return failure(errc::invalid_argument, "message", "an extent is not negative", extents[i], 0,
+                     names[i]);
+    }
+    return {};
   }
 };
 
-/// The payload rows of all messages in `buffer`.
+/// The payload rows of all messages in `buffer`: [rank, token, head, head_dim]. Precondition: T has
+/// the size that the plan was made for.
 template <class T>
 HEADWISE_HD constexpr auto payload_view(const message_plan& plan, T* buffer) noexcept {
-  const index_t bytes = plan.element_bytes;
-  return view<T, layout<dim<axis::rank>, dim<axis::token>, dim<axis::head>,
-                        dim<axis::head_dim, dynamic_extent, 1>>>(
-      buffer, {dim<axis::rank>(plan.shape.ranks, plan.peer_pitch / bytes),
-               dim<axis::token>(plan.shape.tokens, plan.token_pitch() / bytes),
-               dim<axis::head>(plan.shape.heads, plan.head_pitch() / bytes),
-               dim<axis::head_dim, dynamic_extent, 1>(plan.shape.head_dim)});
+  HEADWISE_ASSERT(plan.element_bytes == index_t{sizeof(T)});
+  constexpr index_t bytes = sizeof(T);
+  using rows = layout<dim<axis::rank>, dim<axis::token>, dim<axis::head>,
+                      dim<axis::head_dim, dynamic_extent, 1>>;
+  return view<T, rows>(buffer, rows(dim<axis::rank>(plan.shape.ranks, plan.peer_pitch / bytes),
+                                    dim<axis::token>(plan.shape.tokens, plan.token_pitch() / bytes),
+                                    dim<axis::head>(plan.shape.heads, plan.head_pitch() / bytes),
+                                    dim<axis::head_dim, dynamic_extent, 1>(plan.shape.head_dim)));
 }
 
 }  // namespace headwise::inline v0

@@ -3,17 +3,17 @@
 
 #pragma once
 
-#include <concepts>
-#include <cstddef>
-
 #include <headwise/config.hpp>
 #include <headwise/core/memory_space.hpp>
 #include <headwise/core/status.hpp>
 #include <headwise/plan/capacity.hpp>
 #include <headwise/plan/kv_shard.hpp>
 
-// What a token's key looks like in a paged MLA cache, and where it lies. The value of a token is the
-// latent part of its key: there is one record for both, and so one set of scales.
+#include <concepts>
+#include <cstddef>
+
+// What a token's key looks like in a paged MLA cache, and where it lies. The value of a token is
+// the latent part of its key: there is one record for both, and so one set of scales.
 
 namespace headwise::inline v0 {
 
@@ -26,8 +26,6 @@ struct kv_bf16 {
   static constexpr index_t rope = Rope;
   static constexpr index_t head_dim = Latent + Rope;
   static constexpr index_t record_bytes = 2 * head_dim;
-  /// Significant bits that a decoded number needs.
-  static constexpr int value_bits = 8;
 };
 
 /// The `fp8_ds_mla` record of vLLM, FlashMLA (V3.2) and b12x. For 512 + 64, 656 bytes:
@@ -46,11 +44,9 @@ struct kv_fp8_ds_mla {
   static constexpr index_t rope = Rope;
   static constexpr index_t head_dim = Latent + Rope;
   static constexpr index_t scale_count = Latent / scale_group;
-  static constexpr index_t scale_offset = Latent;                        ///< bytes
+  static constexpr index_t scale_offset = Latent;                         ///< bytes
   static constexpr index_t rope_offset = scale_offset + 4 * scale_count;  ///< bytes
   static constexpr index_t record_bytes = rope_offset + 2 * Rope;
-  /// 4 of e4m3 times 24 of the scale.
-  static constexpr int value_bits = 28;
 };
 
 template <class Record>
@@ -59,7 +55,6 @@ concept kv_record = requires {
   { Record::rope } -> std::convertible_to<index_t>;
   { Record::head_dim } -> std::convertible_to<index_t>;
   { Record::record_bytes } -> std::convertible_to<index_t>;
-  { Record::value_bits } -> std::convertible_to<int>;
 };
 
 /// Pages of records in somebody else's memory. Strides are in bytes and are what the cache says:
@@ -74,8 +69,8 @@ struct paged_kv {
 
   const std::byte* data = nullptr;
   index_t page_count = 0;
-  index_t page_size = 1;    ///< records per page; any number
-  index_t page_stride = 0;  ///< bytes
+  index_t page_size = 1;                      ///< records per page; any number
+  index_t page_stride = 0;                    ///< bytes
   index_t row_stride = Record::record_bytes;  ///< bytes
 
   /// Pages without gaps.
