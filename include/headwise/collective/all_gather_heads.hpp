@@ -8,23 +8,21 @@
 
 namespace headwise::inline v0 {
 
-/// Equal on all ranks of a call.
 struct all_gather_options {
-  route_preference preference = route_preference::automatic;
+  route_preference preference = route_preference::automatic;  ///< each rank's own
 };
 
 /// Bytes of workspace that an all_gather_heads of up to this shape needs, whichever way it goes: this
 /// rank's part and those of all. `shape.heads` counts the heads of one rank.
-/// Errors: unsupported (ranks), invalid_argument (a negative extent), capacity_exceeded.
+/// Errors: unsupported (ranks), capacity_exceeded (a negative extent too).
 template <class T>
 constexpr result<index_t> all_gather_heads_bytes(const message_shape& shape) noexcept {
   const status ranks_ok = require_supported_ranks(shape.ranks);
   if (!ranks_ok.ok()) return ranks_ok;
   if (shape.ranks == 1) return index_t{0};
-  const checked_size part = (checked_size(shape.tokens) * shape.heads * shape.head_dim *
-                             index_t{sizeof(T)})
-                                .rounded_up(workspace_alignment);
-  const checked_size all = part * (shape.ranks + 1);
+  const checked_size part =
+      checked_size(shape.tokens) * shape.heads * shape.head_dim * index_t{sizeof(T)};
+  const checked_size all = part.rounded_up(workspace_alignment) * (shape.ranks + 1);
   if (!all.valid()) return require_capacity("workspace", all, INT64_MAX);
   return all.value();
 }
@@ -39,19 +37,42 @@ constexpr auto packed_like(U* data, const view<T, layout<Dims...>, Space>& like)
   return view<U, std::remove_cv_t<decltype(dense)>, Space>(data, dense);
 }
 
+/// True where both views name the same elements of the same memory.
+template <class T, class U, class From, class... Dims, memory_space A, memory_space B>
+constexpr bool same_place(const view<T, From, A>& one,
+                          const view<U, layout<Dims...>, B>& other) noexcept {
+  const void* const first = one.data();
+  return first == other.data() &&
+         ((one.template extent<typename Dims::axis_type>() == 1 ||
+           one.template stride<typename Dims::axis_type>() ==
+               other.template stride<typename Dims::axis_type>()) &&
+          ...);
+}
+
+/// How many of the axes stand to the left of Axis.
+template <class Axis, class T, class... Dims, memory_space Space>
+constexpr index_t place_of(const view<T, layout<Dims...>, Space>&) noexcept {
+  index_t place = 0;
+  bool found = false;
+  ((found = found || std::is_same_v<Axis, typename Dims::axis_type>, place += found ? 0 : 1), ...);
+  return place;
+}
+
 }  // namespace detail
 
 /// Every rank has its own heads of the query and gets those of all, rank by rank, bit for bit.
 ///
 /// `local`      over token, head (h) and head_dim, any order and strides, any element type (fp8 too).
 /// `gathered`   over the same axes with N * h heads: head r * h + i is head i of rank r. It may be a
-///              slice of a larger buffer (99 heads in a tile of 104); what lies outside stays.
+///              slice of a larger buffer (99 heads in a tile of 104); what lies outside stays. `local`
+///              may be this rank's own place in it.
 /// `workspace`  all_gather_heads_bytes(), aligned to 16; nothing else is allocated.
 ///
-/// Collective: shapes, types, axis order and options are equal on all ranks. With one rank nothing
-/// travels. With no tokens nothing is done, but every rank still takes part.
-/// Errors: shape_mismatch, overlap, capacity_exceeded, misaligned, those of validate() and of the
-/// transport. Nothing is written unless all ranks accept the call.
+/// Collective: shapes, element types and the order of the axes of `local` are equal on all ranks.
+/// Strides and the preference are each rank's own. With one rank nothing travels. With no tokens
+/// nothing is done, but every rank still takes part.
+/// Errors: unsupported (ranks), shape_mismatch, overlap, capacity_exceeded, misaligned, those of
+/// validate() and of the transport. Nothing is written unless all ranks accept the call.
 template <class Executor, transport Transport, class Local, class Gathered>
 status all_gather_heads(const Executor& executor, Transport& group, const Local& local,
                         const Gathered& gathered, std::span<std::byte> workspace,
@@ -62,7 +83,9 @@ status all_gather_heads(const Executor& executor, Transport& group, const Local&
   using element = typename Local::value_type;
   static_assert(detail::same_bits<element, typename Gathered::value_type>,
                 "headwise: a gather moves bits and does not convert between element types");
-  const int ranks = group.size();
+  const index_t ranks = group.size();
+  const status ranks_ok = require_supported_ranks(ranks);
+  if (!ranks_ok.ok()) return ranks_ok;
   const index_t tokens = local.template extent<axis::token>();
   const index_t heads = local.template extent<axis::head>();
   const index_t head_dim = local.template extent<axis::head_dim>();
@@ -72,29 +95,30 @@ status all_gather_heads(const Executor& executor, Transport& group, const Local&
     if (!local_ok.ok()) return local_ok;
     const status gathered_ok = validate_target("gathered", gathered);
     if (!gathered_ok.ok()) return gathered_ok;
-    const index_t got[] = {gathered.template extent<axis::token>(),
-                           gathered.template extent<axis::head>(),
-                           gathered.template extent<axis::head_dim>()};
-    const index_t expected[] = {tokens, heads * ranks, head_dim};
-    const char* const names[] = {axis::token::name, axis::head::name, axis::head_dim::name};
-    for (int i = 0; i < 3; ++i) {
-      if (got[i] != expected[i]) {
-        return failure(errc::shape_mismatch, "gathered", "holds the heads of all ranks", got[i],
-                       expected[i], names[i]);
-      }
-    }
-    return {};
+    const index_t all_heads = (checked_size(heads) * ranks).value();
+    return detail::same_extents(
+        "gathered", gathered, "holds the heads of all ranks",
+        detail::replace_dim<axis::head>(local.layout(), dim<axis::head>(all_heads, 0)));
   };
   const status checked = check();
   if (!checked.ok()) return detail::refuse(group, checked);
-  if (ranks == 1) return executor.materialize(local, gathered);
+  const auto parts = headwise::split<axis::head, axis::rank, axis::head>(gathered, ranks);
+  if (!parts.ok()) return detail::refuse(group, parts.why());
+  if (ranks == 1) {
+    const auto place = fix<axis::rank>(parts.value(), 0);
+    return detail::same_place(local, place) ? status{} : executor.materialize(local, place);
+  }
 
   const result<index_t> needed = all_gather_heads_bytes<element>({ranks, tokens, heads, head_dim});
   if (!needed.ok()) return detail::refuse(group, needed.why());
-  const gather_route route = route_all_gather(local, gathered, ranks, options.preference);
   const status room = detail::check_workspace(workspace, needed.value());
   if (!room.ok()) return detail::refuse(group, room);
+  for (const status& apart : {detail::check_apart(workspace, "local", local),
+                              detail::check_apart(workspace, "gathered", gathered)}) {
+    if (!apart.ok()) return detail::refuse(group, apart);
+  }
 
+  const gather_route route = route_all_gather(local, gathered, ranks, options.preference);
   const index_t part = tokens * heads * head_dim * index_t{sizeof(element)};
   const index_t pitch = detail::round_up(part, workspace_alignment);
   auto* const outgoing = reinterpret_cast<element*>(workspace.data());
@@ -105,25 +129,26 @@ status all_gather_heads(const Executor& executor, Transport& group, const Local&
     if (!packed_ok.ok()) return detail::refuse(group, packed_ok);
     own.data = outgoing;
   }
-  const auto parts = headwise::split<axis::head, axis::rank, axis::head>(gathered, ranks);
-  if (!parts.ok()) return detail::refuse(group, parts.why());
   receive_chunk from[max_ranks];
-  for (int r = 0; r < ranks; ++r) {
-    void* const to = route.receive.which == way::straight
-                         ? static_cast<void*>(fix<axis::rank>(parts.value(), r).data())
-                         : static_cast<void*>(incoming + r * pitch);
-    from[r] = {to, part};
+  for (index_t r = 0; r < ranks; ++r) {
+    from[r] = {incoming + r * pitch, part};
+    if (route.receive.which == way::straight) {
+      from[r].data = fix<axis::rank>(parts.value(), r).data();
+    }
   }
-  call_signature call{"all_gather_heads", detail::operation_id("all_gather_heads"), {}};
-  constexpr bool token_major = view_of<Local, axis::token, axis::head, axis::head_dim>;
-  const index_t fields[] = {tokens, heads, head_dim, index_t{sizeof(element)}, 0, token_major};
-  for (int i = 0; i < call_signature::field_count; ++i) call.fields[i] = fields[i];
-  const status gathered_all =
-      group.all_gather(own, {from, static_cast<std::size_t>(ranks)}, call);
-  if (!gathered_all.ok() || route.receive.which == way::straight) return gathered_all;
-  for (int r = 0; r < ranks; ++r) {
-    const auto* const arrived = reinterpret_cast<const element*>(incoming + r * pitch);
-    const status placed = executor.materialize(detail::packed_like(arrived, local),
+  const call_signature call{"all_gather_heads",
+                            {{axis::token::name, tokens},
+                             {axis::head::name, heads},
+                             {axis::head_dim::name, head_dim},
+                             {"place of token", detail::place_of<axis::token>(local)},
+                             {"place of head", detail::place_of<axis::head>(local)},
+                             {"element_kind", static_cast<index_t>(element_kind_of<element>)},
+                             {"element_bytes", index_t{sizeof(element)}}}};
+  const status arrived = group.all_gather(own, {from, static_cast<std::size_t>(ranks)}, call);
+  if (!arrived.ok() || route.receive.which == way::straight) return arrived;
+  for (index_t r = 0; r < ranks; ++r) {
+    const auto* const theirs = reinterpret_cast<const element*>(incoming + r * pitch);
+    const status placed = executor.materialize(detail::packed_like(theirs, local),
                                                fix<axis::rank>(parts.value(), r));
     if (!placed.ok()) return placed;
   }

@@ -6,21 +6,39 @@
 
 namespace headwise::inline v0 {
 
-/// Bytes of workspace that all_to_all needs for these operands: a packed copy of each that is not
-/// contiguous per peer.
+namespace detail {
+
+/// One part of an all-to-all per rank, each on a multiple of 16 bytes.
+template <class View>
+constexpr checked_size packed_parts_bytes(const View& operand) noexcept {
+  const index_t ranks = operand.template extent<axis::rank>();
+  if (ranks <= 1 || operand.empty() || fix<axis::rank>(operand, 0).is_contiguous()) return 0;
+  const auto part = fix<axis::rank>(operand, 0);
+  return (checked_size(part.size()) * index_t{sizeof(typename View::value_type)})
+             .rounded_up(workspace_alignment) *
+         ranks;
+}
+
+/// The axes of an all-to-all with their extents, in order, and the elements.
+template <class T, class... Dims, memory_space Space>
+constexpr call_signature all_to_all_signature(
+    const view<T, layout<Dims...>, Space>& operand) noexcept {
+  static_assert(sizeof...(Dims) + 2 <= call_signature::max_fields,
+                "headwise: more axes than an all-to-all can have");
+  return {"all_to_all",
+          {{Dims::axis_type::name, operand.template extent<typename Dims::axis_type>()}...,
+           {"element_kind", static_cast<index_t>(element_kind_of<T>)},
+           {"element_bytes", index_t{sizeof(T)}}}};
+}
+
+}  // namespace detail
+
+/// Bytes of workspace that all_to_all needs for these operands: a packed copy of each whose parts are
+/// not contiguous. Errors: capacity_exceeded. Precondition: the operands pass validate().
 template <class Send, class Receive>
 constexpr result<index_t> all_to_all_bytes(const Send& send, const Receive& receive) noexcept {
-  checked_size needed = 0;
-  const auto add = [&needed](const auto& operand) {
-    if (operand.size() == 0 || fix<axis::rank>(operand, 0).is_contiguous()) return;
-    const index_t ranks = operand.template extent<axis::rank>();
-    needed = needed + (checked_size(operand.size() / ranks) *
-                       index_t{sizeof(typename Send::value_type)})
-                              .rounded_up(workspace_alignment) *
-                          ranks;
-  };
-  add(send);
-  add(receive);
+  const checked_size needed =
+      detail::packed_parts_bytes(send) + detail::packed_parts_bytes(receive);
   if (!needed.valid()) return require_capacity("workspace", needed, INT64_MAX);
   return needed.value();
 }
@@ -28,11 +46,13 @@ constexpr result<index_t> all_to_all_bytes(const Send& send, const Receive& rece
 /// Sends entry j on axis rank of `send` to rank j, where it becomes entry i of `receive`, i being this
 /// rank; bit for bit, any element type, fp8 included.
 ///
-/// `send`, `receive`  over rank (N) and any other axes, of the same extents; any strides.
+/// `send`, `receive`  over rank (N) and any other axes, of the same extents; any strides; apart.
 /// `workspace`        all_to_all_bytes(), aligned to 16.
-/// Collective; extents, types and the order of the axes are equal on all ranks.
-/// Errors: shape_mismatch, overlap, capacity_exceeded, misaligned, those of validate() and of the
-/// transport. Nothing is written unless all ranks accept the call.
+///
+/// Collective: extents, element types and the order of the axes are equal on all ranks, strides are
+/// each rank's own. With one rank nothing travels.
+/// Errors: unsupported (ranks), shape_mismatch, overlap, capacity_exceeded, misaligned, those of
+/// validate() and of the transport. Nothing is written unless all ranks accept the call.
 template <class Executor, transport Transport, class Send, class Receive>
 status all_to_all(const Executor& executor, Transport& group, const Send& send,
                   const Receive& receive, std::span<std::byte> workspace) noexcept {
@@ -44,7 +64,9 @@ status all_to_all(const Executor& executor, Transport& group, const Send& send,
   using element = typename Send::value_type;
   static_assert(detail::same_bits<element, typename Receive::value_type>,
                 "headwise: an all-to-all moves bits and does not convert between element types");
-  const int ranks = group.size();
+  const index_t ranks = group.size();
+  const status ranks_ok = require_supported_ranks(ranks);
+  if (!ranks_ok.ok()) return ranks_ok;
   const auto check = [&]() -> status {
     const status copy_ok = check_copy("send", send, "receive", receive);
     if (!copy_ok.ok()) return copy_ok;
@@ -56,10 +78,15 @@ status all_to_all(const Executor& executor, Transport& group, const Send& send,
   };
   const status checked = check();
   if (!checked.ok()) return detail::refuse(group, checked);
+  if (ranks == 1) return executor.materialize(send, receive);
   const result<index_t> needed = all_to_all_bytes(send, receive);
   if (!needed.ok()) return detail::refuse(group, needed.why());
   const status room = detail::check_workspace(workspace, needed.value());
   if (!room.ok()) return detail::refuse(group, room);
+  for (const status& apart : {detail::check_apart(workspace, "send", send),
+                              detail::check_apart(workspace, "receive", receive)}) {
+    if (!apart.ok()) return detail::refuse(group, apart);
+  }
 
   const index_t part = send.size() / ranks * index_t{sizeof(element)};
   const index_t pitch = detail::round_up(part, workspace_alignment);
@@ -69,10 +96,10 @@ status all_to_all(const Executor& executor, Transport& group, const Send& send,
   std::byte* const incoming = workspace.data() + (send_straight ? 0 : pitch * ranks);
   send_chunk to[max_ranks];
   receive_chunk from[max_ranks];
-  for (int r = 0; r < ranks; ++r) {
+  for (index_t r = 0; r < ranks; ++r) {
     const auto mine = fix<axis::rank>(send, r);
     to[r] = {mine.data(), part};
-    if (!send_straight && part > 0) {
+    if (!send_straight) {
       auto* const at = reinterpret_cast<element*>(outgoing + r * pitch);
       const status packed_ok = executor.materialize(mine, detail::packed_like(at, mine));
       if (!packed_ok.ok()) return detail::refuse(group, packed_ok);
@@ -82,13 +109,11 @@ status all_to_all(const Executor& executor, Transport& group, const Send& send,
                                 : static_cast<void*>(incoming + r * pitch),
                part};
   }
-  call_signature call{"all_to_all", detail::operation_id("all_to_all"), {}};
-  call.fields[0] = part / index_t{sizeof(element)};
-  call.fields[3] = sizeof(element);
-  const std::size_t count = static_cast<std::size_t>(ranks);
-  const status exchanged = group.exchange({to, count}, {from, count}, call);
-  if (!exchanged.ok() || receive_straight || part == 0) return exchanged;
-  for (int r = 0; r < ranks; ++r) {
+  const auto count = static_cast<std::size_t>(ranks);
+  const status exchanged =
+      group.exchange({to, count}, {from, count}, detail::all_to_all_signature(send));
+  if (!exchanged.ok() || receive_straight) return exchanged;
+  for (index_t r = 0; r < ranks; ++r) {
     const auto theirs = fix<axis::rank>(receive, r);
     const auto* const arrived = reinterpret_cast<const element*>(incoming + r * pitch);
     const status placed = executor.materialize(detail::packed_like(arrived, theirs), theirs);

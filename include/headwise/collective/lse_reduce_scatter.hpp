@@ -8,10 +8,9 @@
 
 namespace headwise::inline v0 {
 
-/// Equal on all ranks of a call.
 struct reduce_scatter_options {
-  message_format format{};
-  route_preference preference = route_preference::automatic;
+  message_format format{};  ///< equal on all ranks
+  route_preference preference = route_preference::automatic;  ///< each rank's own
 };
 
 /// Bytes of workspace that any lse_reduce_scatter of up to this shape needs, whichever way it goes:
@@ -23,81 +22,118 @@ constexpr result<index_t> lse_reduce_scatter_bytes(const message_shape& shape,
   const result<message_plan> plan = message_plan::make<T>(shape, format);
   if (!plan.ok()) return plan.why();
   if (shape.ranks == 1) return index_t{0};
-  const checked_size both = checked_size(plan.value().total_bytes) * 2;
+  const checked_size both =
+      checked_size(plan.value().total_bytes).rounded_up(workspace_alignment) * 2;
   if (!both.valid()) return require_capacity("workspace", both, INT64_MAX);
   return both.value();
 }
 
 namespace detail {
 
-/// The chunks of one exchange: up to two planes (payload and LSE), plane-major.
+/// One plane of the messages to (or from) all peers: the payload rows, or the LSEs.
+struct message_rows {
+  index_t offset;  ///< bytes from the buffer's start to the first row of peer 0
+  index_t peer_pitch;
+  index_t row_bytes;
+  index_t row_pitch;
+  index_t rows;
+
+  static constexpr message_rows payload(const message_plan& plan) noexcept {
+    const bool outermost = plan.format.peer == peer_placement::outermost;
+    return {0, plan.peer_pitch, outermost ? plan.row_pitch : plan.row_pitch / plan.shape.ranks,
+            plan.row_pitch, plan.shape.tokens * plan.shape.heads};
+  }
+  static constexpr message_rows lses(const message_plan& plan) noexcept {
+    return {plan.lse_offset, plan.lse_peer_pitch, sizeof(float), plan.lse_row_pitch,
+            plan.shape.tokens * plan.shape.heads};
+  }
+
+  constexpr index_t bytes() const noexcept { return rows * row_bytes; }
+
+  /// The rows of one peer in `buffer`; nothing of it is touched where there are no bytes.
+  template <class Chunk, class Byte>
+  constexpr Chunk chunk(Byte* buffer, index_t peer) const noexcept {
+    if (bytes() == 0) return {};
+    Byte* const first = buffer + offset + peer * peer_pitch;
+    if (row_pitch == row_bytes) return {first, bytes(), 1, 0};
+    return {first, row_bytes, rows, row_pitch};
+  }
+};
+
+/// The chunks of one exchange: up to two planes (payloads and LSEs), plane by plane.
 struct exchange_chunks {
   send_chunk send[2 * max_ranks];
   receive_chunk receive[2 * max_ranks];
   std::size_t count = 0;
 
-  void add(const void* from, void* to, index_t run_bytes, index_t runs = 1, index_t pitch = 0) {
-    send[count] = {from, run_bytes, runs, pitch};
-    receive[count] = {to, run_bytes, runs, pitch};
+  constexpr void add(const send_chunk& from, const receive_chunk& to) noexcept {
+    send[count] = from;
+    receive[count] = to;
     ++count;
   }
 };
 
-/// Chunks of messages that were packed into `from` and arrive in `to`.
-inline void add_packed_messages(exchange_chunks& chunks, const message_plan& plan,
-                                const std::byte* from, std::byte* to) noexcept {
-  const index_t rows = plan.shape.tokens * plan.shape.heads;
-  const bool outermost = plan.format.peer == peer_placement::outermost;
-  for (index_t peer = 0; peer < plan.shape.ranks; ++peer) {
-    const index_t at = peer * plan.peer_pitch;
-    if (outermost) {
-      chunks.add(from + at, to + at, plan.peer_pitch);
-    } else {
-      chunks.add(from + at, to + at, plan.peer_pitch, rows, plan.row_pitch);
-    }
-  }
-  if (outermost || plan.format.lse == lse_placement::inline_bits) return;
-  for (index_t peer = 0; peer < plan.shape.ranks; ++peer) {
-    const index_t at = plan.lse_at(peer, 0, 0);
-    chunks.add(from + at, to + at, sizeof(float), rows, plan.lse_row_pitch);
+/// The heads of one rank in an operand with those of all. Precondition: their number divides.
+template <class Operand>
+constexpr auto heads_of(const Operand& operand, index_t ranks, index_t rank) noexcept {
+  return fix_unchecked<axis::rank>(
+      split_unchecked<axis::head, axis::rank, axis::head, dynamic_extent, dynamic_extent>(
+          operand, ranks, operand.template extent<axis::head>() / ranks),
+      rank);
+}
+
+/// Adds one plane, sent out of `operand` (over token and head at least, with the heads of all peers)
+/// where it goes straight, and else out of `packed`; it arrives in `incoming`.
+template <class Operand>
+void add_plane(exchange_chunks& chunks, const message_rows& rows, index_t ranks, way which,
+               const Operand& operand, const std::byte* packed, std::byte* incoming) noexcept {
+  for (index_t peer = 0; peer < ranks; ++peer) {
+    send_chunk from = rows.chunk<send_chunk>(packed, peer);
+    if (which == way::straight) from = {heads_of(operand, ranks, peer).data(), rows.bytes()};
+    chunks.add(from, rows.chunk<receive_chunk>(incoming, peer));
   }
 }
 
-/// Chunks of payloads that are sent from the caller's memory, and of their LSEs, from there too or
-/// out of `packed`.
-template <class Output, class Lse>
-void add_straight(exchange_chunks& chunks, const message_plan& plan, const Output& output,
-                  const Lse& partial_lse, bool lse_straight, const std::byte* packed,
-                  std::byte* to) noexcept {
-  const index_t rows = plan.shape.tokens * plan.shape.heads;
-  const index_t heads = plan.shape.heads;
-  for (index_t peer = 0; peer < plan.shape.ranks; ++peer) {
-    chunks.add(output.data() + peer * heads * output.template stride<axis::head>(),
-               to + plan.payload_at(peer, 0, 0),
-               rows * plan.shape.head_dim * plan.element_bytes);
-  }
-  for (index_t peer = 0; peer < plan.shape.ranks; ++peer) {
-    const index_t at = plan.lse_at(peer, 0, 0);
-    const void* from = packed + at;
-    if (lse_straight) {
-      from = partial_lse.data() + peer * heads * partial_lse.template stride<axis::head>();
-    }
-    chunks.add(from, to + at, rows * index_t{sizeof(float)});
-  }
+/// Every number that decides what travels.
+constexpr call_signature reduce_scatter_signature(const message_plan& plan, element_kind element,
+                                                  log_base base) noexcept {
+  return {"lse_reduce_scatter",
+          {{axis::token::name, plan.shape.tokens},
+           {axis::head::name, plan.shape.heads},
+           {axis::head_dim::name, plan.shape.head_dim},
+           {"element_kind", static_cast<index_t>(element)},
+           {"log_base", static_cast<index_t>(base)},
+           {"lse_placement", static_cast<index_t>(plan.format.lse)},
+           {"peer_placement", static_cast<index_t>(plan.format.peer)},
+           {"wire_order", static_cast<index_t>(plan.order)}}};
 }
 
-inline call_signature reduce_scatter_signature(const message_plan& plan,
-                                               const reduce_scatter_route& route, bool base_two) {
-  call_signature call{"lse_reduce_scatter", operation_id("lse_reduce_scatter"), {}};
-  call.fields[0] = plan.shape.tokens;
-  call.fields[1] = plan.shape.heads;
-  call.fields[2] = plan.shape.head_dim;
-  call.fields[3] = plan.element_bytes;
-  call.fields[4] = static_cast<index_t>(route.payload.which) * 8 +
-                   static_cast<index_t>(route.lse.which);
-  call.fields[5] = static_cast<index_t>(plan.format.lse) + 2 * static_cast<index_t>(plan.format.peer) +
-                   4 * static_cast<index_t>(plan.order) + (base_two ? 8 : 0);
-  return call;
+template <log_base Base, class Output, class Lse, class Result, class Merged, class Valid,
+          class Sink>
+constexpr status check_reduce_scatter(index_t ranks, const Output& partial_output,
+                                      const Lse& partial_lse, const Result& output,
+                                      const Merged& merged_lse, const Valid& valid,
+                                      const Sink& sink) noexcept {
+  using element = typename Output::value_type;
+  static_assert(same_bits<element, typename Result::value_type>,
+                "headwise: output has the element type of partial_output");
+  static_assert(dim_type<typename Output::layout_type, axis::head>::static_extent != 0,
+                "headwise: lse_reduce_scatter: there are no heads");
+  const status partial_ok = check_partial<Base>(partial_output, partial_lse);
+  if (!partial_ok.ok()) return partial_ok;
+  const index_t tokens = partial_output.template extent<axis::token>();
+  const index_t heads = partial_output.template extent<axis::head>();
+  const status valid_ok = check_valid(valid, tokens);
+  if (!valid_ok.ok()) return valid_ok;
+  const status combined_ok = check_combined<Base>(output, merged_lse, sink);
+  if (!combined_ok.ok()) return combined_ok;
+  if (heads < 1 || heads % ranks != 0) {
+    return failure(errc::shape_mismatch, "partial_output",
+                   "its heads are a positive multiple of the number of ranks (expected)", heads,
+                   ranks, axis::head::name);
+  }
+  return same_extents("output", output, "is one rank's part of partial_output",
+                      heads_of(partial_output, ranks, 0).layout());
 }
 
 }  // namespace detail
@@ -107,16 +143,19 @@ inline call_signature reduce_scatter_signature(const message_plan& plan,
 ///
 /// `partial_output`  over token, head (H) and head_dim, token or head outermost; fp32, fp16 or bf16; any
 ///                   strides. `partial_lse` over token and head; lse<Base>, or fp32, fp16, bf16.
-/// `output`          over token, head (H/N) and head_dim; same element type; any strides.
+/// `output`          over token, head (H/N) and head_dim; same element type; any strides. May be this
+///                   rank's own heads of partial_output.
 /// `merged_lse`      none, or over token and head (H/N): the LSE of all keys, fp32 in base Base.
 /// `workspace`       lse_reduce_scatter_bytes(), aligned to 16; nothing else is allocated.
 /// `valid`           none, or [token] counts of this rank's keys; a row of count 0 is empty.
 /// `sink`            none, or [head] (H/N) logits in base Base, applied once after the merge.
 ///
-/// Collective: shapes, types, strides and options are equal on all ranks. With one rank nothing
-/// travels. With no tokens nothing is done, but every rank still takes part.
-/// Errors: shape_mismatch, overlap, capacity_exceeded, misaligned, those of validate() and of the
-/// transport. Nothing of `output` is written unless all ranks accept the call.
+/// Collective: shapes, element types, the order of the axes of partial_output, Base and the format are
+/// equal on all ranks. Strides, alignment, the type of the LSE, `valid` and the preference are each
+/// rank's own: they decide where it sends from, not what travels. With one rank nothing travels. With
+/// no tokens nothing is done, but every rank still takes part.
+/// Errors: unsupported (ranks), shape_mismatch, overlap, capacity_exceeded, misaligned, those of
+/// validate() and of the transport. Nothing of `output` is written unless all ranks accept the call.
 template <log_base Base, class Executor, transport Transport, class Output, class Lse, class Result,
           class Merged = none_t, class Valid = none_t, class Sink = none_t,
           class Policy = nan_policy::empty>
@@ -126,79 +165,60 @@ status lse_reduce_scatter(const Executor& executor, Transport& group, const Outp
                           const reduce_scatter_options& options = {}, const Valid& valid = {},
                           const Sink& sink = {}, const Policy& policy = {}) noexcept {
   using element = typename Output::value_type;
-  static_assert(detail::same_bits<element, typename Result::value_type>,
-                "headwise: output has the element type of partial_output");
-  const int ranks = group.size();
-  const index_t tokens = partial_output.template extent<axis::token>();
-  const index_t total_heads = partial_output.template extent<axis::head>();
-
-  const auto check = [&]() -> status {
-    const status partial_ok = detail::check_partial<Base>(partial_output, partial_lse);
-    if (!partial_ok.ok()) return partial_ok;
-    const status valid_ok = detail::check_valid(valid, tokens);
-    if (!valid_ok.ok()) return valid_ok;
-    const status combined_ok = detail::check_combined<Base>(output, merged_lse, sink);
-    if (!combined_ok.ok()) return combined_ok;
-    if (total_heads < 1 || total_heads % ranks != 0) {
-      return failure(errc::shape_mismatch, "partial_output",
-                     "its heads are a positive multiple of the number of ranks (expected)",
-                     total_heads, ranks, axis::head::name);
-    }
-    const index_t got[] = {output.template extent<axis::token>(),
-                           output.template extent<axis::head>(),
-                           output.template extent<axis::head_dim>()};
-    const index_t expected[] = {tokens, total_heads / ranks,
-                                partial_output.template extent<axis::head_dim>()};
-    const char* const names[] = {axis::token::name, axis::head::name, axis::head_dim::name};
-    for (int i = 0; i < 3; ++i) {
-      if (got[i] != expected[i]) {
-        return failure(errc::shape_mismatch, "output", "is this rank's part of partial_output",
-                       got[i], expected[i], names[i]);
-      }
-    }
-    return {};
-  };
-  const status checked = check();
-  if (!checked.ok()) return detail::refuse(group, checked);
-
+  const index_t ranks = group.size();
+  const status ranks_ok = require_supported_ranks(ranks);
+  if (!ranks_ok.ok()) return ranks_ok;
+  const status operands_ok = detail::check_reduce_scatter<Base>(
+      ranks, partial_output, partial_lse, output, merged_lse, valid, sink);
+  if (!operands_ok.ok()) return detail::refuse(group, operands_ok);
   if (ranks == 1) {
-    const masked_shard own{partial_output, partial_lse, valid};
+    const masked_shard own{detail::heads_of(partial_output, 1, 0),
+                           detail::heads_of(partial_lse, 1, 0), valid};
     return executor.template lse_combine<Base>(own, output, merged_lse, sink, policy);
   }
 
-  const result<message_plan> planned = message_plan::make<element>(
-      {ranks, tokens, total_heads / ranks, partial_output.template extent<axis::head_dim>()},
-      options.format, wire_order_of<Output>());
+  const message_shape shape{ranks, output.template extent<axis::token>(),
+                            output.template extent<axis::head>(),
+                            output.template extent<axis::head_dim>()};
+  const result<message_plan> planned =
+      message_plan::make<element>(shape, options.format, wire_order_of<Output>());
   if (!planned.ok()) return detail::refuse(group, planned.why());
   const message_plan& plan = planned.value();
-  const checked_size needed = checked_size(plan.total_bytes) * 2;
-  const status room = detail::check_workspace(workspace, needed.value());
+  const checked_size half = checked_size(plan.total_bytes).rounded_up(workspace_alignment);
+  const status room = detail::check_workspace(workspace, half * 2);
   if (!room.ok()) return detail::refuse(group, room);
+  for (const status& apart : {detail::check_apart(workspace, "partial_output", partial_output),
+                              detail::check_apart(workspace, "partial_lse", partial_lse),
+                              detail::check_apart(workspace, "output", output),
+                              detail::check_apart(workspace, "merged_lse", merged_lse),
+                              detail::check_apart(workspace, "valid", valid),
+                              detail::check_apart(workspace, "sink", sink)}) {
+    if (!apart.ok()) return detail::refuse(group, apart);
+  }
 
   const reduce_scatter_route route =
       route_reduce_scatter(partial_output, partial_lse, ranks, options.format,
                            !detail::is_none<Valid>, options.preference);
   std::byte* const outgoing = workspace.data();
-  std::byte* const incoming = workspace.data() + plan.total_bytes;
-  detail::exchange_chunks chunks;
-  if (route.payload.which == way::straight) {
-    const bool lse_straight = route.lse.which == way::straight;
-    if (!lse_straight) {
-      const status packed =
-          executor.template pack_lse<Base>(partial_lse, plan, outgoing, valid);
-      if (!packed.ok()) return detail::refuse(group, packed);
-    }
-    detail::add_straight(chunks, plan, partial_output, partial_lse, lse_straight, outgoing,
-                         incoming);
-  } else {
-    const status packed =
-        executor.template pack<Base>(partial_output, partial_lse, plan, outgoing, valid);
-    if (!packed.ok()) return detail::refuse(group, packed);
-    detail::add_packed_messages(chunks, plan, outgoing, incoming);
+  std::byte* const incoming = workspace.data() + half.value();
+  status packed{};
+  if (route.payload.which == way::packed) {
+    packed = executor.template pack<Base>(partial_output, partial_lse, plan, outgoing, valid);
+  } else if (route.lse.which == way::packed) {
+    packed = executor.template pack_lse<Base>(partial_lse, plan, outgoing, valid);
   }
-  const status exchanged =
-      group.exchange({chunks.send, chunks.count}, {chunks.receive, chunks.count},
-                     detail::reduce_scatter_signature(plan, route, Base == log_base::two));
+  if (!packed.ok()) return detail::refuse(group, packed);
+
+  detail::exchange_chunks chunks;
+  detail::add_plane(chunks, detail::message_rows::payload(plan), ranks, route.payload.which,
+                    partial_output, outgoing, incoming);
+  if (options.format.lse == lse_placement::plane) {
+    detail::add_plane(chunks, detail::message_rows::lses(plan), ranks, route.lse.which, partial_lse,
+                      outgoing, incoming);
+  }
+  const status exchanged = group.exchange(
+      {chunks.send, chunks.count}, {chunks.receive, chunks.count},
+      detail::reduce_scatter_signature(plan, element_kind_of<element>, Base));
   if (!exchanged.ok()) return exchanged;
   return executor.template lse_combine<Base>(received_shards<element>{plan, incoming}, output,
                                              merged_lse, sink, policy);

@@ -5,7 +5,10 @@
 #include <span>
 
 #include <headwise/plan/capacity.hpp>
+#include <headwise/reference/pack.hpp>
 #include <headwise/transport/transport.hpp>
+
+// What the verbs share: the caller's workspace, and how a rank that cannot make a call says so.
 
 namespace headwise::inline v0 {
 
@@ -15,33 +18,45 @@ inline constexpr index_t workspace_alignment = 16;
 namespace detail {
 
 /// Errors: capacity_exceeded, misaligned.
-inline status check_workspace(std::span<std::byte> workspace, index_t needed) noexcept {
+inline status check_workspace(std::span<std::byte> workspace, checked_size needed) noexcept {
   const status fits =
       require_capacity("workspace", needed, static_cast<index_t>(workspace.size()));
   if (!fits.ok()) return fits;
   const auto address = reinterpret_cast<std::uintptr_t>(workspace.data());
-  if (needed > 0 && address % workspace_alignment != 0) {
+  if (needed.value() > 0 && address % workspace_alignment != 0) {
     return failure(errc::misaligned, "workspace", "starts on a multiple of 16 bytes",
                    static_cast<index_t>(address % workspace_alignment), 0);
   }
   return {};
 }
 
+/// An operand in the workspace would be overwritten before it has been read.
+/// Errors: overlap, with the bytes of the operand that begin before the workspace ends.
+template <class T, class Layout, memory_space Space>
+status check_apart(std::span<std::byte> workspace, const char* operand,
+                   const view<T, Layout, Space>& which) noexcept {
+  if (which.empty() || workspace.empty()) return {};
+  const auto first = reinterpret_cast<std::uintptr_t>(which.data());
+  const auto last = first + static_cast<std::uintptr_t>(which.span_size()) * sizeof(T);
+  const auto workspace_first = reinterpret_cast<std::uintptr_t>(workspace.data());
+  const auto workspace_last = workspace_first + workspace.size();
+  if (last <= workspace_first || workspace_last <= first) return {};
+  return failure(errc::overlap, operand, "shares memory with the workspace (bytes in common)",
+                 static_cast<index_t>(lesser(last, workspace_last) -
+                                      greater(first, workspace_first)),
+                 0);
+}
+inline status check_apart(std::span<std::byte>, const char*, none_t) noexcept { return {}; }
+
 /// Tells the peers that this rank cannot make the call, where the transport has a way to, so that
 /// they do not wait for it; returns the reason.
 template <transport Transport>
 status refuse(Transport& group, const status& why) noexcept {
-  if constexpr (requires { group.refuse(); }) {
-    static_cast<void>(group.refuse().ok());
+  if constexpr (requires { group.refuse(why); }) {
+    return group.refuse(why);
+  } else {
+    return why;
   }
-  return why;
-}
-
-/// FNV-1a, so that an operation has the same number in every process.
-constexpr std::uint64_t operation_id(const char* name) noexcept {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (; *name != '\0'; ++name) hash = (hash ^ static_cast<std::uint8_t>(*name)) * 0x100000001b3u;
-  return hash;
 }
 
 }  // namespace detail

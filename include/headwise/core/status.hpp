@@ -87,7 +87,7 @@ struct text_sink {
   std::size_t length = 0;
 
   constexpr void put(char c) noexcept {
-    if (length + 1 < capacity) data[length] = c;
+    if (capacity != 0 && length < capacity - 1) data[length] = c;
     ++length;
   }
   constexpr void put(const char* text) noexcept {

@@ -3,15 +3,16 @@
 
 #pragma once
 
-#include <type_traits>
-
 #include <headwise/config.hpp>
 #include <headwise/core/element.hpp>
 #include <headwise/core/math.hpp>
 
+#include <type_traits>
+
 namespace headwise::inline v0 {
 
-/// The base of the logarithm that a producer's LSE is in. docs/numerics.md has a table of producers.
+/// The base of the logarithm that a producer's LSE is in. docs/numerics.md has a table of
+/// producers.
 enum class log_base : std::uint8_t { e, two };
 
 constexpr const char* to_string(log_base base) noexcept {
@@ -52,8 +53,9 @@ HEADWISE_HD constexpr lse<Base> empty_lse() noexcept {
 ///     const lse<log_base::e> natural = to_base<log_base::e>(lse<log_base::two>{raw});
 template <log_base To, log_base From>
 HEADWISE_HD inline lse<To> to_base(lse<From> from) noexcept {
-  static_assert(To != From,
-                "to_base: this LSE is in that base already; converting it would scale it twice");
+  static_assert(
+      To != From,
+      "headwise: to_base: this LSE is in that base already; converting it would scale it twice");
   if (!detail::is_finite(from.value)) return {from.value};
   constexpr float factor = To == log_base::two ? detail::log2e : detail::ln2;
   constexpr float rest = To == log_base::two ? detail::log2e_rest : detail::ln2_rest;
@@ -63,16 +65,16 @@ HEADWISE_HD inline lse<To> to_base(lse<From> from) noexcept {
   return {detail::bit_cast<float>((detail::float_bits(value) & 0x80000000u) | largest)};
 }
 
-/// An LSE as a producer stores it (fp32, fp16 or bf16, or a typed lse), as a number. A 16-bit LSE is
-/// converted, not reinterpreted; an fp32 LSE keeps its bits.
+/// An LSE as a producer stores it (fp32, fp16 or bf16, or a typed lse), as a number. A 16-bit LSE
+/// is converted, not reinterpreted; an fp32 LSE keeps its bits.
 template <log_base Base, class T>
 HEADWISE_HD constexpr lse<Base> load_lse(const T& element) noexcept {
   if constexpr (is_lse<T>) {
     static_assert(T::base == Base,
-                  "load_lse: this LSE is in the other base; convert it with to_base");
+                  "headwise: load_lse: this LSE is in the other base; convert it with to_base");
     return element;
   } else {
-    static_assert(is_reducible<T>, "load_lse: an LSE is stored as fp32, fp16 or bf16");
+    static_assert(is_reducible<T>, "headwise: load_lse: an LSE is stored as fp32, fp16 or bf16");
     return {to_float(element)};
   }
 }

@@ -3,12 +3,12 @@
 
 #pragma once
 
-#include <type_traits>
-
 #include <headwise/config.hpp>
 #include <headwise/core/element.hpp>
 #include <headwise/core/math.hpp>
 #include <headwise/lse/log_base.hpp>
+
+#include <type_traits>
 
 // The algebra of partial attention results, and its one arithmetic. Everything that puts partial
 // results together, on the host or in a kernel, does it with these steps:
@@ -89,19 +89,20 @@ HEADWISE_HD inline float unnormalised_weight(float l, float m) noexcept {
 
 /// Turns the LSEs of n partials into the weights of their payloads and returns the merged LSE.
 ///
-/// `lses[r]` yields lse<Base> and is read twice; `weights[r]` yields float& and is written. A weight
-/// is base^(lse_r - max), divided (as a product with the rounded reciprocal) by the sum over ranks
-/// in order. It is exactly 0 for an empty partial and exactly 1 for the only live one, whose LSE
-/// comes back unchanged. All empty: every weight 0, merged LSE -inf. Poisoned: all NaN.
+/// `lses[r]` yields lse<Base> and is read twice; `weights[r]` yields float& and is written. A
+/// weight is base^(lse_r - max), divided (as a product with the rounded reciprocal) by the sum over
+/// ranks in order. It is exactly 0 for an empty partial and exactly 1 for the only live one, whose
+/// LSE comes back unchanged. All empty: every weight 0, merged LSE -inf. Poisoned: all NaN.
 ///
 /// The error bound of docs/numerics.md is stated for n up to max_ranks; nothing underflows up to
 /// 1,024.
 template <log_base Base, class Lses, class Weights, class Policy = nan_policy::empty>
 HEADWISE_HD inline lse<Base> combine_weights(int n, const Lses& lses, Weights&& weights,
                                              const Policy& policy = {}) noexcept {
-  static_assert(std::is_same_v<std::remove_cvref_t<decltype(lses[0])>, lse<Base>>,
-                "combine_weights: lses[r] must be an lse of this base; give a bare float its base "
-                "with lse<log_base::e>{x} or lse<log_base::two>{x}, change a base with to_base");
+  static_assert(
+      std::is_same_v<std::remove_cvref_t<decltype(lses[0])>, lse<Base>>,
+      "headwise: combine_weights: lses[r] must be an lse of this base; give a bare float its base "
+      "with lse<log_base::e>{x} or lse<log_base::two>{x}, change a base with to_base");
   lse<Base> merged = empty_lse<Base>();
   bool poisoned = false;
   for (int r = 0; r < n; ++r) {

@@ -5,8 +5,12 @@
 #include <headwise/plan/message.hpp>
 #include <headwise/view/slice.hpp>
 
-// Which way an operand goes. A pure function of types, shapes, strides and of what the caller asked
-// for: the same question, asked at warm-up and at the call, gets the same answer on every rank.
+// Which way an operand goes: a pure function of types, shapes, strides and of what the caller asked for,
+// so that the same question, asked at warm-up and at the call, gets the same answer.
+//
+// A way says where a rank sends from and receives into, never what travels: that depends on values
+// which are equal on all ranks (shapes, types, format), and a packed and a straight rank understand
+// each other. So ranks may hold operands of different strides, and no choice of one can hang the rest.
 
 namespace headwise::inline v0 {
 

@@ -3,12 +3,12 @@
 
 #pragma once
 
+#include <headwise/core/element.hpp>
+#include <headwise/plan/paged_kv.hpp>
+
 #include <cstddef>
 #include <cstring>
 #include <span>
-
-#include <headwise/core/element.hpp>
-#include <headwise/plan/paged_kv.hpp>
 
 // Writing and reading the records of plan/paged_kv.hpp. All accesses go byte by byte, as records
 // promise no alignment.
@@ -46,6 +46,8 @@ constexpr float kv_scale_for(float amax, kv_scale kind) noexcept {
 }  // namespace reference
 
 namespace detail {
+
+constexpr std::size_t count_of(index_t count) noexcept { return static_cast<std::size_t>(count); }
 
 template <class T>
 T load_bytes(const std::byte* from) noexcept {
@@ -86,16 +88,18 @@ namespace reference {
 
 /// `[head_dim]` numbers, latent first, into one record. Rounds to nearest even.
 template <index_t Latent, index_t Rope>
-void encode(kv_bf16<Latent, Rope>, std::span<const float, Latent + Rope> numbers,
-            std::span<std::byte, kv_bf16<Latent, Rope>::record_bytes> record) noexcept {
+void encode(
+    kv_bf16<Latent, Rope>, std::span<const float, detail::count_of(Latent + Rope)> numbers,
+    std::span<std::byte, detail::count_of(kv_bf16<Latent, Rope>::record_bytes)> record) noexcept {
   detail::store_bf16_row(record.data(), numbers.data(), Latent + Rope);
 }
 
 /// The same. A NaN stays one and an infinity saturates; neither takes part in finding the scale.
 template <index_t Latent, index_t Rope>
-void encode(kv_fp8_ds_mla<Latent, Rope>, std::span<const float, Latent + Rope> numbers,
-            std::span<std::byte, kv_fp8_ds_mla<Latent, Rope>::record_bytes> record,
-            kv_scale kind = kv_scale::power_of_two) noexcept {
+void encode(
+    kv_fp8_ds_mla<Latent, Rope>, std::span<const float, detail::count_of(Latent + Rope)> numbers,
+    std::span<std::byte, detail::count_of(kv_fp8_ds_mla<Latent, Rope>::record_bytes)> record,
+    kv_scale kind = kv_scale::power_of_two) noexcept {
   using format = kv_fp8_ds_mla<Latent, Rope>;
   for (index_t group = 0; group < format::scale_count; ++group) {
     const float* from = numbers.data() + group * format::scale_group;
@@ -116,17 +120,19 @@ void encode(kv_fp8_ds_mla<Latent, Rope>, std::span<const float, Latent + Rope> n
 
 /// One record as `[head_dim]` numbers, latent first. Exact.
 template <index_t Latent, index_t Rope>
-void decode(kv_bf16<Latent, Rope>,
-            std::span<const std::byte, kv_bf16<Latent, Rope>::record_bytes> record,
-            std::span<double, Latent + Rope> numbers) noexcept {
+void decode(
+    kv_bf16<Latent, Rope>,
+    std::span<const std::byte, detail::count_of(kv_bf16<Latent, Rope>::record_bytes)> record,
+    std::span<double, detail::count_of(Latent + Rope)> numbers) noexcept {
   detail::load_bf16_row(record.data(), numbers.data(), Latent + Rope);
 }
 
 /// The same, and exact too: 4 bits of e4m3 times 24 bits of the scale fit a double.
 template <index_t Latent, index_t Rope>
-void decode(kv_fp8_ds_mla<Latent, Rope>,
-            std::span<const std::byte, kv_fp8_ds_mla<Latent, Rope>::record_bytes> record,
-            std::span<double, Latent + Rope> numbers) noexcept {
+void decode(
+    kv_fp8_ds_mla<Latent, Rope>,
+    std::span<const std::byte, detail::count_of(kv_fp8_ds_mla<Latent, Rope>::record_bytes)> record,
+    std::span<double, detail::count_of(Latent + Rope)> numbers) noexcept {
   using format = kv_fp8_ds_mla<Latent, Rope>;
   for (index_t group = 0; group < format::scale_count; ++group) {
     const double scale = static_cast<double>(

@@ -14,20 +14,70 @@
 
 namespace headwise::inline v0 {
 
+namespace detail {
+
+/// Copies the bytes of one chunk into the other. Precondition: both have as many, and are disjoint or
+/// begin at the same address.
+inline void copy_chunk(const send_chunk& from, const receive_chunk& to) noexcept {
+  const auto* source = static_cast<const std::byte*>(from.data);
+  auto* target = static_cast<std::byte*>(to.data);
+  index_t source_at = 0;  // within the run
+  index_t target_at = 0;
+  for (index_t left = from.bytes(); left > 0;) {
+    const index_t step = lesser(from.run_bytes - source_at, to.run_bytes - target_at);
+    // A rank gathers its own part into its own place.
+    if (target + target_at != source + source_at) {
+      std::memcpy(target + target_at, source + source_at, static_cast<std::size_t>(step));
+    }
+    left -= step;
+    source_at += step;
+    target_at += step;
+    // Moves on only towards a run that exists, so that no pointer leaves its array.
+    if (left > 0 && source_at == from.run_bytes) {
+      source += from.pitch;
+      source_at = 0;
+    }
+    if (left > 0 && target_at == to.run_bytes) {
+      target += to.pitch;
+      target_at = 0;
+    }
+  }
+}
+
+constexpr bool same_text(const char* a, const char* b) noexcept {
+  if (a == b) return true;
+  for (; *a != '\0' && *a == *b; ++a) ++b;
+  return *a == *b;
+}
+
+/// A status has room for two values; which rank they were seen on stands in its message.
+inline constexpr const char* seen_on[max_ranks] = {
+    "seen on rank 0",  "seen on rank 1",  "seen on rank 2",  "seen on rank 3",
+    "seen on rank 4",  "seen on rank 5",  "seen on rank 6",  "seen on rank 7",
+    "seen on rank 8",  "seen on rank 9",  "seen on rank 10", "seen on rank 11",
+    "seen on rank 12", "seen on rank 13", "seen on rank 14", "seen on rank 15"};
+
+}  // namespace detail
+
 class in_process;
 
 /// What the ranks of one group share. Outlives its handles; neither copied nor moved.
 ///
-/// A call has three phases between two meetings: every rank posts what it sends, all meet, every rank
-/// checks the posts of all (and so comes to the same verdict) and copies what is for it, all meet
-/// again, and the posted memory belongs to its owner again. A rank that does not come to a meeting
-/// within the time-out ends the call on all ranks with the same status and poisons the group.
+/// A call has two meetings. Each rank posts what it sends and where it receives, and waits for the
+/// others. The last to come judges the posts, one verdict for all. If it is good each rank copies what
+/// is for it out of the memory of its peers. At the second meeting all leave together, and the posted
+/// memory is its owner's again.
+///
+/// The first meeting is bounded by the time-out: a rank that does not come ends the call on all ranks
+/// with the same status and poisons the group. The second one has no time-out and must have none: a
+/// rank that left would take its memory along while a peer still reads it. It is bounded all the same,
+/// as no rank waits for anything, or runs code of the caller, between the two.
 class in_process_group {
  public:
-  /// `ranks` from 1 to 16 (rank() reports anything else). `timeout` bounds every wait.
+  /// `ranks` from 1 to 16 (rank() reports anything else). `timeout` bounds every wait for a rank.
   explicit in_process_group(int ranks,
                             std::chrono::milliseconds timeout = std::chrono::seconds(10)) noexcept
-      : ranks_(ranks), timeout_(timeout) {}
+      : ranks_(ranks), timeout_(timeout < longest_timeout ? timeout : longest_timeout) {}
   in_process_group(const in_process_group&) = delete;
   in_process_group& operator=(const in_process_group&) = delete;
 
@@ -35,239 +85,297 @@ class in_process_group {
   /// Errors: unsupported (the size of the group), out_of_range (the rank).
   result<in_process> rank(int which) noexcept;
 
-  /// Makes a poisoned group usable again. Precondition: no rank is inside a call.
-  void reset() noexcept {
-    const std::lock_guard lock(mutex_);
-    poison_ = {};
-    here_ = 0;
-    for (bool& one : arrived_) one = false;
-    ++meeting_;
-  }
-
  private:
   friend class in_process;
 
+  // A deadline further away would leave the range of the clock.
+  static constexpr std::chrono::milliseconds longest_timeout = std::chrono::hours(24);
+
+  enum class action : std::uint8_t { exchange, all_gather, barrier, refusal };
+
   struct post {
+    action what = action::barrier;
     call_signature call;
     std::span<const send_chunk> send;
     std::span<const receive_chunk> receive;
+    status refusal;
   };
 
-  status meet(int rank) noexcept {
+  status call(int rank, const post& mine) noexcept {
     std::unique_lock lock(mutex_);
-    if (!poison_.ok()) return later_call();
-    arrived_[rank] = true;
-    if (++here_ == ranks_) {
-      here_ = 0;
-      for (bool& one : arrived_) one = false;
-      ++meeting_;
+    const status met = meet(lock, rank, mine);
+    if (!met.ok()) return met;
+    const status verdict = verdict_;
+    if (verdict.ok()) {
       lock.unlock();
+      receive(rank);
+      lock.lock();
+    }
+    part(lock);
+    return verdict;
+  }
+
+  status meet(std::unique_lock<std::mutex>& lock, int rank, const post& mine) noexcept {
+    if (!poison_.ok()) return poisoned();
+    if ((inside_ & bit(rank)) != 0) {
+      return failure(errc::invalid_argument, "rank",
+                     "is inside a call: a handle is for one thread at a time", 2, 1);
+    }
+    inside_ |= bit(rank);
+    posts_[rank] = mine;
+    if (inside_ == all()) {
+      verdict_ = judge();
+      still_here_ = ranks_;
+      ++meetings_;
       changed_.notify_all();
       return {};
     }
-    const std::uint64_t mine = meeting_;
-    const auto deadline = std::chrono::steady_clock::now() + timeout_;
-    const bool woken = changed_.wait_until(
-        lock, deadline, [&] { return meeting_ != mine || !poison_.ok(); });
-    if (woken) return meeting_ != mine ? status{} : poison_;
-    int missing = 0;
-    while (arrived_[missing]) ++missing;
-    poison_ = failure(errc::timed_out, "rank", "did not come in time: missing rank (got) of (expected)",
-                      missing, ranks_);
-    lock.unlock();
-    changed_.notify_all();
+    const std::uint64_t before = meetings_;
+    const auto ended = [&] { return meetings_ != before || !poison_.ok(); };
+    if (!changed_.wait_until(lock, deadline(), ended)) {
+      poison_ = did_not_come(inside_);
+      changed_.notify_all();
+    }
+    if (meetings_ != before) return {};
+    inside_ &= ~bit(rank);
     return poison_;
   }
 
-  status later_call() const noexcept {
-    return failure(errc::poisoned, "group",
-                   "an earlier call failed, reset() the group: missing rank (got) of (expected)",
-                   poison_.got, poison_.expected);
-  }
-
-  const int ranks_;
-  const std::chrono::milliseconds timeout_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::uint64_t meeting_ = 0;
-  int here_ = 0;
-  bool arrived_[max_ranks] = {};
-  status poison_{};
-  post posts_[max_ranks] = {};  // written before a meeting by their rank, read after it by all
-};
-
-/// One rank of an in_process_group: a pointer and a number.
-class in_process {
- public:
-  constexpr in_process() = default;
-
-  int rank() const noexcept { return rank_; }
-  int size() const noexcept { return group_->ranks_; }
-
-  /// Errors: invalid_argument (not one chunk per plane and peer), rank_mismatch (ranks disagree about
-  /// the call; nothing was written), timed_out, poisoned.
-  status exchange(std::span<const send_chunk> send, std::span<const receive_chunk> receive,
-                  const call_signature& call) noexcept {
-    return run({call, send, receive}, false);
-  }
-
-  /// Errors: as exchange().
-  status all_gather(const send_chunk& own, std::span<const receive_chunk> receive,
-                    const call_signature& call) noexcept {
-    return run({call, {&own, 1}, receive}, true);
-  }
-
-  /// Takes part in the call that the peers are making, only to say that this rank cannot: they get
-  /// rank_mismatch at once and do not wait for it. Errors: as exchange().
-  status refuse() noexcept {
-    call_signature call{"refused", 0, {}};
-    return run({call, {}, {}}, false);
-  }
-
-  /// Errors: timed_out, poisoned.
-  status barrier() noexcept { return group_->meet(rank_); }
-
- private:
-  friend class in_process_group;
-  using post = in_process_group::post;
-  in_process(in_process_group* group, int rank) noexcept : group_(group), rank_(rank) {}
-
-  status run(const post& mine, bool gather) noexcept {
-    group_->posts_[rank_] = mine;
-    const status met = group_->meet(rank_);
-    if (!met.ok()) return met;
-    const status agreed = agree(gather);
-    if (agreed.ok()) {
-      const std::size_t size = static_cast<std::size_t>(group_->ranks_);
-      const std::size_t me = static_cast<std::size_t>(rank_);
-      for (std::size_t i = 0; i < mine.receive.size(); ++i) {
-        const post& from = group_->posts_[i % size];
-        copy(gather ? from.send[0] : from.send[i / size * size + me], mine.receive[i]);
-      }
+  void part(std::unique_lock<std::mutex>& lock) noexcept {
+    const std::uint64_t before = partings_;
+    if (--still_here_ == 0) {
+      inside_ = 0;
+      ++partings_;
+      changed_.notify_all();
+      return;
     }
-    const status parted = group_->meet(rank_);
-    return parted.ok() ? agreed : parted;
+    changed_.wait(lock, [&] { return partings_ != before; });
   }
 
-  /// The verdict on all posts, the same on every rank as it depends on nothing else.
-  status agree(bool gather) const noexcept {
-    const post* posts = group_->posts_;
-    const int size = group_->ranks_;
-    for (int i = 0; i < size; ++i) {
-      if (posts[i].call.operation_id == 0) {
-        return failure(errc::rank_mismatch, posts[i].call.operation,
-                       "this rank (got) could not make the call", i, -1, "rank");
-      }
+  /// A meeting of its own, of which the group is as new. Who still waits in a call is sent here.
+  status reset(int rank) noexcept {
+    std::unique_lock lock(mutex_);
+    if (poison_.ok()) {
+      poison_ = failure(errc::poisoned, "group", "rank (got) of (expected) resets it", rank, ranks_);
+      changed_.notify_all();
     }
-    // The odd one out is the rank that few agree with, not simply the first that differs from 0.
+    resetting_ |= bit(rank);
+    const auto end = [&](const status& verdict) {
+      if (verdict.ok()) poison_ = {};
+      reset_verdict_ = verdict;
+      resetting_ = 0;
+      ++resets_;
+      changed_.notify_all();
+      return verdict;
+    };
+    if (resetting_ == all()) return end({});
+    const std::uint64_t before = resets_;
+    if (changed_.wait_until(lock, deadline(), [&] { return resets_ != before; })) {
+      return reset_verdict_;
+    }
+    return end(did_not_come(resetting_));
+  }
+
+  /// Out of the memory of the peers, into this rank's.
+  void receive(int rank) const noexcept {
+    const auto size = static_cast<std::size_t>(ranks_);
+    const post& mine = posts_[rank];
+    for (std::size_t i = 0; i < mine.receive.size(); ++i) {
+      const auto to = static_cast<std::size_t>(rank);
+      detail::copy_chunk(chunk_for(posts_[i % size], i / size, to), mine.receive[i]);
+    }
+  }
+
+  const send_chunk& chunk_for(const post& from, std::size_t plane, std::size_t to) const noexcept {
+    if (from.what == action::all_gather) return from.send[0];
+    return from.send[plane * static_cast<std::size_t>(ranks_) + to];
+  }
+
+  status judge() const noexcept {
+    for (int i = 0; i < ranks_; ++i) {
+      if (posts_[i].what != action::refusal) continue;
+      status why = posts_[i].refusal;
+      why.code = errc::rank_mismatch;
+      why.message = detail::seen_on[i];
+      return why;
+    }
+    bool alike = true;
+    for (int i = 1; i < ranks_; ++i) alike = alike && compare(i, 0).ok();
+    return alike ? compare_sizes() : find_odd_one();
+  }
+
+  /// The odd one out is the rank that few agree with, not simply the first that differs from rank 0.
+  status find_odd_one() const noexcept {
     int reference = 0;
     int most = 0;
-    for (int i = 0; i < size; ++i) {
+    for (int i = 0; i < ranks_; ++i) {
       int votes = 0;
-      for (int j = 0; j < size; ++j) votes += same(posts[i].call, posts[j].call) ? 1 : 0;
+      for (int j = 0; j < ranks_; ++j) votes += compare(j, i).ok() ? 1 : 0;
       if (votes > most) {
         most = votes;
         reference = i;
       }
     }
-    for (int i = 0; i < size; ++i) {
-      const status matches = compare(posts[i].call, posts[reference].call, i);
-      if (!matches.ok()) return matches;
+    status odd;
+    for (int i = 0; i < ranks_ && odd.ok(); ++i) odd = compare(i, reference);
+    return odd;
+  }
+
+  /// Whether the call of one rank is that of another: the status has the operation of the one as its
+  /// operand and what differs as its axis.
+  status compare(int one, int other) const noexcept {
+    const post& a = posts_[one];
+    const post& b = posts_[other];
+    const auto differs = [&](const char* what, index_t got, index_t expected) {
+      return failure(errc::rank_mismatch, a.call.operation, detail::seen_on[one], got, expected,
+                     what);
+    };
+    if (a.what != b.what || !detail::same_text(a.call.operation, b.call.operation)) {
+      return differs("operation", 0, 0);
     }
-    const std::size_t peers = static_cast<std::size_t>(size);
-    for (int i = 0; i < size; ++i) {
-      const bool well_formed =
-          gather ? posts[i].receive.size() == peers
-                 : posts[i].send.size() % peers == 0 && posts[i].send.size() == posts[i].receive.size();
-      if (!well_formed) {
-        return failure(errc::invalid_argument, posts[i].call.operation,
-                       "one chunk per plane and peer", static_cast<index_t>(posts[i].receive.size()),
-                       gather ? size : static_cast<index_t>(posts[i].send.size()), "rank");
-      }
-      if (posts[i].receive.size() != posts[0].receive.size()) {
-        return failure(errc::rank_mismatch, posts[i].call.operation,
-                       "ranks exchange different numbers of planes",
-                       static_cast<index_t>(posts[i].receive.size()),
-                       static_cast<index_t>(posts[0].receive.size()), "rank");
+    for (int i = 0; i < call_signature::max_fields; ++i) {
+      const call_field& x = a.call.fields[i];
+      const call_field& y = b.call.fields[i];
+      if (!detail::same_text(x.name, y.name) || x.value != y.value) {
+        return differs(*x.name != '\0' ? x.name : y.name, x.value, y.value);
       }
     }
-    for (std::size_t to = 0; to < peers; ++to) {
-      for (std::size_t i = 0; i < posts[to].receive.size(); ++i) {
-        const post& from = posts[i % peers];
-        const index_t sent = (gather ? from.send[0] : from.send[i / peers * peers + to]).bytes();
-        if (sent != posts[to].receive[i].bytes()) {
-          return failure(errc::rank_mismatch, posts[to].call.operation,
-                         "a rank sends other bytes (got) than its peer expects", sent,
-                         posts[to].receive[i].bytes(), "rank");
+    if (a.receive.size() != b.receive.size()) {
+      return differs("planes", planes(a), planes(b));
+    }
+    return {};
+  }
+
+  index_t planes(const post& which) const noexcept {
+    return static_cast<index_t>(which.receive.size()) / ranks_;
+  }
+
+  /// Whether each rank sends as many bytes (got) as its peer has room for (expected).
+  status compare_sizes() const noexcept {
+    const auto size = static_cast<std::size_t>(ranks_);
+    for (std::size_t to = 0; to < size; ++to) {
+      const post& mine = posts_[to];
+      for (std::size_t i = 0; i < mine.receive.size(); ++i) {
+        const index_t sent = chunk_for(posts_[i % size], i / size, to).bytes();
+        if (sent != mine.receive[i].bytes()) {
+          return failure(errc::rank_mismatch, mine.call.operation, detail::seen_on[to], sent,
+                         mine.receive[i].bytes(), "bytes");
         }
       }
     }
     return {};
   }
 
-  static bool same(const call_signature& a, const call_signature& b) noexcept {
-    if (a.operation_id != b.operation_id) return false;
-    for (int i = 0; i < call_signature::field_count; ++i) {
-      if (a.fields[i] != b.fields[i]) return false;
-    }
-    return true;
+  status did_not_come(std::uint32_t came) const noexcept {
+    int missing = 0;
+    while ((came & bit(missing)) != 0) ++missing;
+    return failure(errc::timed_out, "rank", "did not come in time: rank (got) of (expected)",
+                   missing, ranks_);
   }
 
-  /// The axis of the status is the field that differs; its operand the operation of the others.
-  static status compare(const call_signature& one, const call_signature& others, int rank) noexcept {
-    if (one.operation_id != others.operation_id) {
-      return failure(errc::rank_mismatch, one.operation, "this rank (got) calls another operation",
-                     rank, -1, "operation");
+  status poisoned() const noexcept {
+    if (poison_.code == errc::poisoned) return poison_;
+    return failure(errc::poisoned, "group",
+                   "rank (got) of (expected) did not come to an earlier call: reset() is due",
+                   poison_.got, poison_.expected);
+  }
+
+  static constexpr std::uint32_t bit(int rank) noexcept { return std::uint32_t{1} << rank; }
+  std::uint32_t all() const noexcept { return bit(ranks_) - 1; }
+  std::chrono::steady_clock::time_point deadline() const noexcept {
+    return std::chrono::steady_clock::now() + timeout_;
+  }
+
+  const int ranks_;
+  const std::chrono::milliseconds timeout_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint32_t inside_ = 0;     // ranks that have come to a call and not left it
+  std::uint32_t resetting_ = 0;  // ranks that have come to a reset
+  int still_here_ = 0;           // ranks that are between the two meetings of a call
+  std::uint64_t meetings_ = 0;
+  std::uint64_t partings_ = 0;
+  std::uint64_t resets_ = 0;
+  status poison_{};
+  status reset_verdict_{};
+  // Written under the mutex up to the first meeting, only read between the two.
+  status verdict_{};
+  post posts_[max_ranks] = {};
+};
+
+/// One rank of an in_process_group: a pointer and a number.
+class in_process {
+ public:
+  int rank() const noexcept { return rank_; }
+  int size() const noexcept { return group_->ranks_; }
+
+  /// Errors: invalid_argument (not one chunk per plane and peer, or another thread uses this rank),
+  /// those of check_chunk(), rank_mismatch (ranks disagree about the call), timed_out, poisoned. Nothing
+  /// is received unless all ranks succeed. The group stays usable after all but the last two.
+  status exchange(std::span<const send_chunk> send, std::span<const receive_chunk> receive,
+                  const call_signature& call) noexcept {
+    const status sent_ok = check("send", send);
+    if (!sent_ok.ok()) return refuse(sent_ok);
+    const status received_ok = check("receive", receive);
+    if (!received_ok.ok()) return refuse(received_ok);
+    if (send.size() != receive.size()) {
+      return refuse(failure(errc::invalid_argument, "receive", "as many chunks as are sent",
+                            static_cast<index_t>(receive.size()),
+                            static_cast<index_t>(send.size())));
     }
-    for (int i = 0; i < call_signature::field_count; ++i) {
-      if (one.fields[i] != others.fields[i]) {
-        return failure(errc::rank_mismatch, one.operation, odd_rank_messages[rank], one.fields[i],
-                       others.fields[i], call_signature::field_names[i]);
-      }
+    return group_->call(rank_, {action::exchange, call, send, receive, {}});
+  }
+
+  /// Errors: as exchange().
+  status all_gather(const send_chunk& own, std::span<const receive_chunk> receive,
+                    const call_signature& call) noexcept {
+    const status own_ok = check_chunk("own", own);
+    if (!own_ok.ok()) return refuse(own_ok);
+    const status received_ok = check("receive", receive);
+    if (!received_ok.ok()) return refuse(received_ok);
+    if (receive.size() != static_cast<std::size_t>(size())) {
+      return refuse(failure(errc::invalid_argument, "receive", "one chunk per rank",
+                            static_cast<index_t>(receive.size()), size()));
+    }
+    return group_->call(rank_, {action::all_gather, call, {&own, 1}, receive, {}});
+  }
+
+  /// Errors: rank_mismatch, timed_out, poisoned.
+  status barrier() noexcept {
+    return group_->call(rank_, {action::barrier, {"barrier", {}}, {}, {}, {}});
+  }
+
+  /// The peers of this call get rank_mismatch with the operand, the axis and the values of `why`, at
+  /// once. Returns `why`, whether or not they came.
+  status refuse(const status& why) noexcept {
+    static_cast<void>(group_->call(rank_, {action::refusal, {"refused", {}}, {}, {}, why}).ok());
+    return why;
+  }
+
+  /// Makes a poisoned group usable again, once all ranks have called it. Ranks that still wait in a
+  /// call leave it with `poisoned`. Errors: timed_out (the group stays poisoned; it can be tried again).
+  status reset() noexcept { return group_->reset(rank_); }
+
+ private:
+  friend class in_process_group;
+  using action = in_process_group::action;
+  constexpr in_process(in_process_group* group, int rank) noexcept : group_(group), rank_(rank) {}
+
+  template <class Chunk>
+  status check(const char* operand, std::span<const Chunk> chunks) const noexcept {
+    if (chunks.size() % static_cast<std::size_t>(size()) != 0) {
+      return failure(errc::invalid_argument, operand, "one chunk per plane and rank (expected)",
+                     static_cast<index_t>(chunks.size()), size());
+    }
+    for (const Chunk& chunk : chunks) {
+      const status chunk_ok = check_chunk(operand, chunk);
+      if (!chunk_ok.ok()) return chunk_ok;
     }
     return {};
   }
 
-  // A status has room for two values, and those are the field's; the rank is in the text.
-  static constexpr const char* odd_rank_messages[max_ranks] = {
-      "rank 0 differs from the others",  "rank 1 differs from the others",
-      "rank 2 differs from the others",  "rank 3 differs from the others",
-      "rank 4 differs from the others",  "rank 5 differs from the others",
-      "rank 6 differs from the others",  "rank 7 differs from the others",
-      "rank 8 differs from the others",  "rank 9 differs from the others",
-      "rank 10 differs from the others", "rank 11 differs from the others",
-      "rank 12 differs from the others", "rank 13 differs from the others",
-      "rank 14 differs from the others", "rank 15 differs from the others"};
-
-  static void copy(const send_chunk& from, const receive_chunk& to) noexcept {
-    const auto* source = static_cast<const std::byte*>(from.data);
-    auto* target = static_cast<std::byte*>(to.data);
-    // The two sides may cut the same bytes into different runs.
-    index_t source_run = 0;
-    index_t target_run = 0;
-    index_t source_at = 0;
-    index_t target_at = 0;
-    for (index_t left = from.bytes(); left > 0;) {
-      const index_t step =
-          detail::lesser(from.run_bytes - source_at, to.run_bytes - target_at);
-      std::memcpy(target + target_run * to.pitch + target_at,
-                  source + source_run * from.pitch + source_at, static_cast<std::size_t>(step));
-      left -= step;
-      source_at += step;
-      target_at += step;
-      if (source_at == from.run_bytes) {
-        source_at = 0;
-        ++source_run;
-      }
-      if (target_at == to.run_bytes) {
-        target_at = 0;
-        ++target_run;
-      }
-    }
-  }
-
-  in_process_group* group_ = nullptr;
-  int rank_ = 0;
+  in_process_group* group_;
+  int rank_;
 };
 
 inline result<in_process> in_process_group::rank(int which) noexcept {

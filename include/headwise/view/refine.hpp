@@ -28,11 +28,11 @@ constexpr status refine_dim(const From& from, const char* operand, bool empty) n
 
 template <class... To, class... From>
 constexpr status refine_layout(std::type_identity<layout<To...>>, const layout<From...>& from,
-                               const char* operand) noexcept {
+                               [[maybe_unused]] const char* operand) noexcept {
   static_assert(sizeof...(To) == sizeof...(From),
                 "headwise: refine keeps the axes and their order");
   status first{};
-  const bool empty = from.empty();
+  [[maybe_unused]] const bool empty = from.empty();
   static_cast<void>((
       (first = refine_dim<To>(static_cast<const From&>(from), operand, empty), first.ok()) && ...));
   return first;

@@ -12,6 +12,30 @@
 
 namespace headwise::inline v0 {
 
+namespace detail {
+
+template <class T>
+struct view_pointer {
+  T* data = nullptr;
+};
+
+/// The two parts of a view as bases, so that a static layout takes no storage. Not as a member with
+/// [[no_unique_address]]: in objects that it initialises at compile time g++ 12 writes the empty
+/// member's zeros over the pointer.
+template <class T, class Layout>
+struct view_parts : view_pointer<T>, Layout {
+  constexpr view_parts() = default;
+  HEADWISE_HD constexpr view_parts(T* first, const Layout& dims) noexcept
+      : view_pointer<T>{first}, Layout(dims) {}
+};
+
+/// A view of U over From is one of T over To too.
+template <class U, class From, class T, class To>
+inline constexpr bool view_widens = says_no_more_than<To, From> &&
+                                    (std::is_same_v<U, T> || std::is_same_v<const U, T>);
+
+}  // namespace detail
+
 /// Elements of somebody else's memory: a pointer and the run-time values of its layout, nothing
 /// more. Owns nothing; trivially copyable; goes to kernels by value. With a fully static layout its
 /// size is that of a pointer.
@@ -25,46 +49,44 @@ class view {
   static constexpr int rank = Layout::rank;
 
   constexpr view() = default;
-  HEADWISE_HD constexpr view(T* data, Layout layout) noexcept : data_(data), layout_(layout) {}
-  HEADWISE_HD constexpr explicit view(T* data) noexcept requires(Layout::is_static) : data_(data) {}
+  HEADWISE_HD constexpr view(T* data, Layout layout) noexcept : parts_(data, layout) {}
+  HEADWISE_HD constexpr explicit view(T* data) noexcept requires(Layout::is_static)
+      : parts_(data, Layout{}) {}
   /// A view of T is a view of const T, and a static layout is a dynamic one.
   template <class U, class From>
-    requires((!std::is_same_v<U, T> || !std::is_same_v<From, Layout>)&&(
-        std::is_same_v<U, T> ||
-        std::is_same_v<const U, T>)&&(std::is_same_v<From, Layout> ||
-                                      detail::says_no_more_than<Layout, From>))
+    requires(detail::view_widens<U, From, T, Layout>)
   HEADWISE_HD constexpr view(const view<U, From, Space>& other) noexcept  // NOLINT: implicit
-      : data_(other.data()), layout_(other.layout()) {}
+      : parts_(other.data(), other.layout()) {}
 
-  HEADWISE_HD constexpr T* data() const noexcept { return data_; }
-  HEADWISE_HD constexpr const Layout& layout() const noexcept { return layout_; }
+  HEADWISE_HD constexpr T* data() const noexcept { return parts_.data; }
+  HEADWISE_HD constexpr const Layout& layout() const noexcept { return parts_; }
 
   template <class Axis>
   HEADWISE_HD constexpr index_t extent() const noexcept {
-    return layout_.template extent<Axis>();
+    return layout().template extent<Axis>();
   }
   template <class Axis>
   HEADWISE_HD constexpr index_t stride() const noexcept {
-    return layout_.template stride<Axis>();
+    return layout().template stride<Axis>();
   }
-  HEADWISE_HD constexpr index_t size() const noexcept { return layout_.size(); }
-  HEADWISE_HD constexpr bool empty() const noexcept { return layout_.empty(); }
-  HEADWISE_HD constexpr index_t span_size() const noexcept { return layout_.span_size(); }
-  HEADWISE_HD constexpr bool is_contiguous() const noexcept { return layout_.is_contiguous(); }
+  HEADWISE_HD constexpr index_t size() const noexcept { return layout().size(); }
+  HEADWISE_HD constexpr bool empty() const noexcept { return layout().empty(); }
+  HEADWISE_HD constexpr index_t span_size() const noexcept { return layout().span_size(); }
+  HEADWISE_HD constexpr bool is_contiguous() const noexcept { return layout().is_contiguous(); }
 
   /// The element at these indices, outermost first.
   template <class... Indices>
     requires(Space != memory_space::device)
   HEADWISE_HD constexpr T& operator()(Indices... indices) const noexcept {
     static_assert(sizeof...(Indices) == rank, "headwise: an element has one index per axis");
-    return data_[layout_.offset(indices...)];
+    return data()[layout().offset(indices...)];
   }
 #if defined(__CUDACC__)
   template <class... Indices>
     requires(Space == memory_space::device)
   __device__ constexpr T& operator()(Indices... indices) const noexcept {
     static_assert(sizeof...(Indices) == rank, "headwise: an element has one index per axis");
-    return data_[layout_.offset(indices...)];
+    return data()[layout().offset(indices...)];
   }
 #else
   template <class... Indices>
@@ -72,13 +94,12 @@ class view {
   T& operator()(Indices...) const noexcept {
     static_assert(detail::always_false<Indices...>,
                   "headwise: host code reads an element of a view of device memory");
-    return *data_;
+    return *data();
   }
 #endif
 
  private:
-  T* data_ = nullptr;
-  [[no_unique_address]] Layout layout_{};
+  detail::view_parts<T, Layout> parts_{};
 };
 
 template <class T, class Layout>

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// SPDX-FileCopyrightText: 2026 The Headwise authors
+#pragma once
+
+#include <headwise/transport/transport.hpp>
+
+namespace headwise::inline v0 {
+
+/// Whether all ranks say yes: true on all of them, or false on all. For decisions that one rank alone
+/// must not take, such as to fall back because something failed to start on it.
+///
+///     const result<bool> all_started = agree(group, pool.ok());
+///
+/// Collective. Errors: unsupported (ranks), those of the transport.
+template <transport Transport>
+result<bool> agree(Transport& group, bool mine) noexcept {
+  const index_t ranks = group.size();
+  const status ranks_ok = require_supported_ranks(ranks);
+  if (!ranks_ok.ok()) return ranks_ok;
+  const std::uint8_t own = mine ? 1 : 0;
+  std::uint8_t answers[max_ranks] = {};
+  receive_chunk from[max_ranks];
+  for (index_t r = 0; r < ranks; ++r) from[r] = {&answers[r], sizeof own};
+  const status asked = group.all_gather({&own, sizeof own},
+                                        {from, static_cast<std::size_t>(ranks)}, {"agree", {}});
+  if (!asked.ok()) return asked;
+  bool all = true;
+  for (index_t r = 0; r < ranks; ++r) all = all && answers[r] != 0;
+  return all;
+}
+
+}  // namespace headwise::inline v0

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+// SPDX-FileCopyrightText: 2026 The Headwise authors
+
+#pragma once
+
+#include <headwise/transport/in_process.hpp>
+
+#include <chrono>
+#include <exception>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace support {
+
+/// A status as a sentence, for CHECKs and INFOs.
+inline std::string sentence(const headwise::status& what) {
+  char text[512];
+  headwise::format_status(what, text, sizeof text);
+  return text;
+}
+
+/// Runs `work(rank)` on one thread for each rank of a group, `rank` being a headwise::in_process&,
+/// and returns what each came to, `[rank]`. The work asserts nothing itself (asserts are for the
+/// calling thread); it returns a status, or whatever else it has seen.
+///
+///     in_process_group group(4);
+///     const auto came_to = support::on_ranks(group, 4, [&](in_process& me) { return me.barrier(); });
+template <class Work>
+auto on_ranks(headwise::in_process_group& group, int count, Work work) {
+  using outcome = decltype(work(std::declval<headwise::in_process&>()));
+  static_assert(!std::is_same_v<outcome, bool>, "threads cannot share a std::vector<bool>");
+  std::vector<outcome> came_to(static_cast<std::size_t>(count));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < count; ++r) {
+    threads.emplace_back([&group, &work, &came_to, r] {
+      const headwise::result<headwise::in_process> handle = group.rank(r);
+      if (!handle.ok()) std::terminate();  // an error of the test itself
+      headwise::in_process me = handle.value();
+      came_to[static_cast<std::size_t>(r)] = work(me);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return came_to;
+}
+
+/// The same on a group made for this one run.
+template <class Work>
+auto on_ranks(int count, Work work,
+              std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
+  headwise::in_process_group group(count, timeout);
+  return on_ranks(group, count, work);
+}
+
+/// The first status that is not ok, or ok.
+inline headwise::status first_failure(const std::vector<headwise::status>& came_to) {
+  for (const headwise::status& one : came_to) {
+    if (!one.ok()) return one;
+  }
+  return {};
+}
+
+}  // namespace support
