@@ -85,7 +85,7 @@ template <class T>
 template <class... Views>
 index_t guarded<T>::stray_bytes(const Views&... views) const {
   std::vector<bool> allowed(static_cast<std::size_t>(total_));
-  const auto allow = [&](const auto& what) {
+  [[maybe_unused]] const auto allow = [&](const auto& what) {
     using element = typename std::remove_cvref_t<decltype(what)>::value_type;
     const std::byte* const start = reinterpret_cast<const std::byte*>(what.data());
     for_each_element(what, [&](const auto&, index_t offset) {

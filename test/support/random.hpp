@@ -14,10 +14,13 @@
 
 namespace support {
 
-/// Random numbers of a property test. Prints the law, the seed and the number of iterations;
-/// HEADWISE_SEED repeats a run.
+/// Random numbers of a test.
 class random_source {
  public:
+  /// The same ones in every run.
+  explicit random_source(std::uint64_t seed) : engine_(seed) {}
+  /// Those of a property test: others in every run. Prints the law, the seed and the number of
+  /// iterations; HEADWISE_SEED repeats a run.
   random_source(const char* law, int iterations) {
     const char* const given = std::getenv("HEADWISE_SEED");
     const std::uint64_t seed =

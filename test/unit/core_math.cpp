@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 
 // The elementary functions against float64, over a stride of all floats of their domain. The cases
-// marked `skip` take every float; run them with --no-skip (about a minute).
+// marked `skip` take every float; run them with --no-skip (minutes).
 
 #include <headwise/core/math.hpp>
 

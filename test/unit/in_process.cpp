@@ -514,31 +514,31 @@ TEST_CASE("in_process: a reset sends away the ranks that wait in a call") {
 
 TEST_CASE("in_process: a rank waits for readers of its memory, however long they take") {
   constexpr auto timeout = 250ms;
-  std::vector<std::uint8_t> target(std::size_t{1} << 24);
+  // Bytes one by one are slow, and one megabyte of them many times over slower than the time-out.
   const std::uint8_t source = 5;
-  // Bytes one by one are slow enough to see.
-  const auto copy = [&](index_t bytes) {
-    detail::copy_chunk({&source, 1, bytes, 0}, {target.data(), 1, bytes, 1});
-  };
-  const auto start = clock_type::now();
-  copy(1 << 16);
-  const auto one_part = clock_type::now() - start;
-  const auto parts = std::max<index_t>(1, 3 * timeout / one_part);
+  std::vector<std::uint8_t> target(std::size_t{1} << 20);
+  const auto bytes = static_cast<index_t>(target.size());
+  const send_chunk send_slowly{&source, 1, bytes, 0};
+  const receive_chunk receive_slowly{target.data(), 1, bytes, 1};
+  auto start = clock_type::now();
+  detail::copy_chunk(send_slowly, receive_slowly);
+  const auto planes = static_cast<std::size_t>(3 * timeout / (clock_type::now() - start) + 1);
 
   in_process_group group(2, timeout);
   std::atomic<int> here{0};
+  start = clock_type::now();
   const auto came_to = on_ranks(group, 2, [&](in_process& me) {
-    const auto size = static_cast<index_t>(target.size());
-    const index_t bytes = std::min(size, parts << 16);
-    const std::array<send_chunk, 2> send{send_chunk{&source, me.rank() == 1 ? 1 : 0, bytes, 0},
-                                         send_chunk{}};
-    const std::array<receive_chunk, 2> receive{
-        receive_chunk{},
-        me.rank() == 0 ? receive_chunk{target.data(), 1, bytes, 1} : receive_chunk{}};
+    std::vector<send_chunk> send(2 * planes);
+    std::vector<receive_chunk> receive(2 * planes);
+    for (std::size_t plane = 0; plane < planes; ++plane) {
+      if (me.rank() == 0) receive[2 * plane + 1] = receive_slowly;
+      if (me.rank() == 1) send[2 * plane] = send_slowly;
+    }
     ++here;
     while (here < 2) std::this_thread::yield();
     return me.exchange(send, receive, plain);
   });
+  CHECK(clock_type::now() - start > timeout);
   for (const status& one : came_to) {
     INFO(support::sentence(one));
     CHECK(one.ok());

@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 
 #include <headwise/reference/materialize.hpp>
-#include <headwise/view/refine.hpp>
 #include <headwise/view/slice.hpp>
 
 #include <support/copy_truth.hpp>
@@ -13,8 +12,6 @@
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <type_traits>
-#include <vector>
 
 using namespace headwise;
 using support::guarded;
@@ -33,15 +30,6 @@ dynamic_view<T> strided(T* data, index_t tokens, index_t heads, index_t head_dim
                         index_t by_head, index_t by_element) {
   return {data, {dim<axis::token>(tokens, by_token), dim<axis::head>(heads, by_head),
                  dim<axis::head_dim>(head_dim, by_element)}};
-}
-
-template <class T>
-using dynamic_rows = view<T, layout<dim<axis::head>, dim<axis::head_dim>>>;
-
-template <class T>
-dynamic_rows<T> rows(T* data, index_t heads, index_t head_dim, index_t by_head,
-                     index_t by_element) {
-  return {data, {dim<axis::head>(heads, by_head), dim<axis::head_dim>(head_dim, by_element)}};
 }
 
 /// Distinct bits for every index.
@@ -275,8 +263,6 @@ void check_copy_of(Source source, Target target) {
   guarded<T> to(target.span_size());
   const Source reads(from.data(), source.layout());
   const Target writes(to.data(), target.layout());
-  // Numbered in the order of the target's axes, whatever the source's is.
-  const view<T, typename Target::layout_type> numbers(from.data(), target.layout());
   const auto moves = support::moves_of(reads, writes);
   guarded<T> wanted(target.span_size());
   std::uint64_t bits = 0x51;
@@ -349,8 +335,7 @@ TEST_CASE("one element, no axes, and no elements") {
   CHECK(reference::materialize(nothing, nothing).ok());
 }
 
-TEST_CASE("elements of an engine's own type of the same meaning are taken over") {
-  // A record of any size is bits, too.
+TEST_CASE("a record of any size is moved as its bytes") {
   struct record {
     unsigned char bytes[656];
   };

@@ -103,9 +103,10 @@ HEADWISE_HD inline lse<Base> combine_weights(int n, const Lses& lses, Weights&& 
       std::is_same_v<std::remove_cvref_t<decltype(lses[0])>, lse<Base>>,
       "headwise: combine_weights: lses[r] must be an lse of this base; give a bare float its base "
       "with lse<log_base::e>{x} or lse<log_base::two>{x}, change a base with to_base");
+  const std::size_t count = n > 0 ? static_cast<std::size_t>(n) : 0;
   lse<Base> merged = empty_lse<Base>();
   bool poisoned = false;
-  for (int r = 0; r < n; ++r) {
+  for (std::size_t r = 0; r < count; ++r) {
     const float l = lses[r].value;
     poisoned = poisoned || policy.is_poison(l);
     if (policy.is_empty(l)) continue;
@@ -113,12 +114,12 @@ HEADWISE_HD inline lse<Base> combine_weights(int n, const Lses& lses, Weights&& 
   }
   if (poisoned || !detail::is_finite(merged.value)) {
     const float weight = poisoned ? detail::canonical_nan() : 0.0f;
-    for (int r = 0; r < n; ++r) weights[r] = weight;
+    for (std::size_t r = 0; r < count; ++r) weights[r] = weight;
     return poisoned ? lse<Base>{weight} : merged;
   }
 
   float sum = 0.0f;
-  for (int r = 0; r < n; ++r) {
+  for (std::size_t r = 0; r < count; ++r) {
     const float l = lses[r].value;
     const float weight =
         policy.is_empty(l) ? 0.0f : detail::unnormalised_weight<Base>(l, merged.value);
@@ -126,7 +127,7 @@ HEADWISE_HD inline lse<Base> combine_weights(int n, const Lses& lses, Weights&& 
     sum = detail::add_rn(sum, weight);
   }
   const float scale = detail::reciprocal(sum);
-  for (int r = 0; r < n; ++r) weights[r] = detail::mul_rn(weights[r], scale);
+  for (std::size_t r = 0; r < count; ++r) weights[r] = detail::mul_rn(weights[r], scale);
 
   if constexpr (Base == log_base::two) {
     return {detail::add_log2(merged.value, sum)};
