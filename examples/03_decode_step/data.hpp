@@ -9,6 +9,7 @@
 #include <headwise/reference/kv_format.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -31,6 +32,15 @@ bool is_poison(const T* first, index_t count) {
   const auto* bytes = reinterpret_cast<const std::byte*>(first);
   return std::all_of(bytes, bytes + count * index_t{sizeof(T)},
                      [](std::byte b) { return b == poison; });
+}
+
+template <class T>
+void make_poison(T* first, index_t count) {
+  std::memset(static_cast<void*>(first), 0xff, static_cast<std::size_t>(count) * sizeof(T));
+}
+template <class T>
+bool same_bits(const T* a, const T* b, index_t count) {
+  return std::memcmp(a, b, static_cast<std::size_t>(count) * sizeof(T)) == 0;
 }
 
 /// `count` elements between two guards, all poison; 16-byte aligned.

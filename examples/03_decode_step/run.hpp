@@ -10,22 +10,46 @@
 
 namespace demo {
 
-/// Replaces the dummies' partial results by NaN and combines again: the real heads keep their bits.
+/// The decode step of all ranks of one group.
+template <class Record, class Payload, log_base Base>
+step_facts run_group(const setting& how, const gathered_heads& group,
+                     std::span<const std::int32_t> candidates, in_process_group& transport,
+                     std::vector<rank_memory<Payload, Base>>& ranks, outcome& result) {
+  std::vector<status> done(ranks.size());
+  std::vector<step_facts> facts(ranks.size());
+  on_threads(how.shape.dcp, [&](index_t r) {
+    const auto me = static_cast<std::size_t>(r);
+    rank_memory<Payload, Base>& mine = ranks[me];
+    const auto query = heads_view<head_dim>(mine.query.data(), mine.rows, mine.own_heads);
+    for (index_t row = 0; row < mine.rows; ++row) {
+      for (index_t h = 0; h < mine.own_heads; ++h) {
+        fill_query(how, row, group.global(group.first(r) + h),
+                   fix<axis::head>(fix<axis::token>(query, row), h));
+      }
+    }
+    const kv_cache<Record> cache(how, kv_shard{how.split(), r});
+    in_process handle = transport.rank(static_cast<int>(r)).value();
+    done[me] = decode_step(how, cache, candidates, handle, mine, facts[me]);
+  });
+  for (index_t r = 0; r < how.shape.dcp; ++r) {
+    result.require(done[static_cast<std::size_t>(r)],
+                   "rank " + std::to_string(group.group.member(r)));
+  }
+  return facts[0];
+}
+
+/// Combines again with NaN in place of all that the dummies brought: the real heads keep their bits.
 template <class Payload, log_base Base>
 void check_dummies(const setting& how, const gathered_heads& group, in_process_group& transport,
-                   std::vector<rank_memory<Payload, Base>>& ranks, const std::string& who,
-                   outcome& result) {
+                   std::vector<rank_memory<Payload, Base>>& ranks, outcome& result) {
   const auto before = ranks;
   std::vector<status> done(ranks.size());
   on_threads(how.shape.dcp, [&](index_t r) {
-    auto& mine = ranks[static_cast<std::size_t>(r)];
-    const index_t dummies = group.dummies();
+    rank_memory<Payload, Base>& mine = ranks[static_cast<std::size_t>(r)];
     for (index_t row = 0; row < mine.rows; ++row) {
       const index_t first = row * mine.tiled + group.real();
-      std::fill_n(reinterpret_cast<std::byte*>(mine.partial.data() + first * latent),
-                  dummies * latent * index_t{sizeof(Payload)}, poison);
-      std::fill_n(reinterpret_cast<std::byte*>(mine.partial_lse.data() + first),
-                  dummies * index_t{sizeof(float)}, poison);
+      make_poison(mine.partial.data() + first * latent, group.dummies() * latent);
+      make_poison(mine.partial_lse.data() + first, group.dummies());
     }
     in_process handle = transport.rank(static_cast<int>(r)).value();
     step_facts again;
@@ -33,107 +57,85 @@ void check_dummies(const setting& how, const gathered_heads& group, in_process_g
   });
   bool same = true;
   for (index_t r = 0; r < how.shape.dcp; ++r) {
-    result.require(done[static_cast<std::size_t>(r)], who + ", without dummies");
     const auto& now = ranks[static_cast<std::size_t>(r)];
     const auto& then = before[static_cast<std::size_t>(r)];
     const index_t real = std::clamp<index_t>(group.real() - group.first(r), 0, now.own_heads);
     for (index_t row = 0; row < now.rows; ++row) {
       const index_t first = row * now.own_heads;
-      const auto same_bits = [](const auto* a, const auto* b, index_t count) {
-        return std::memcmp(a, b, static_cast<std::size_t>(count) * sizeof *a) == 0;
-      };
-      same = same &&
+      same = same && done[static_cast<std::size_t>(r)].ok() &&
              same_bits(&now.output[first * latent], &then.output[first * latent], real * latent) &&
              same_bits(&now.merged[first], &then.merged[first], real);
     }
   }
-  result.require(same, who + ": dummy heads changed the bits of real ones");
+  result.require(same, "dummy heads changed the bits of real ones");
 }
 
 template <class Record, class Payload, log_base Base>
 outcome run_as(const setting& how) {
   using clock = std::chrono::steady_clock;
-  const auto seconds_since = [](clock::time_point then) {
-    return std::chrono::duration<double>(clock::now() - then).count();
-  };
   outcome result;
-  const auto candidates = choose_candidates(how);
   auto start = clock::now();
-  const truth<Record, Base> expected(how, candidates, result);
-  result.check_seconds += seconds_since(start);
+  const auto lap = [&start] {
+    const auto since = std::exchange(start, clock::now());
+    return std::chrono::duration<double>(start - since).count();
+  };
+  const auto candidates = choose_candidates(how);
+  const truth expected(how, candidates, result);
+  result.check_seconds += lap();
 
-  const auto ranks_per_group = static_cast<std::size_t>(how.shape.dcp);
   for (index_t g = 0; g < how.shape.tp / how.shape.dcp && result.ok(); ++g) {
     const gathered_heads group = how.gathered(g);
-    std::vector<rank_memory<Payload, Base>> ranks(ranks_per_group,
+    std::vector<rank_memory<Payload, Base>> ranks(static_cast<std::size_t>(how.shape.dcp),
                                                   rank_memory<Payload, Base>(how, group));
-    // Attention of the longest sequence, on a slow machine, must not look like a lost rank.
+    // Attention to a long sequence on a slow machine must not look like a lost rank.
     in_process_group transport(static_cast<int>(how.shape.dcp), std::chrono::minutes(30));
-    std::vector<status> done(ranks_per_group);
-    std::vector<step_facts> facts(ranks_per_group);
-    start = clock::now();
-    on_threads(how.shape.dcp, [&](index_t r) {
-      const auto me = static_cast<std::size_t>(r);
-      auto& mine = ranks[me];
-      const auto query = heads_view<head_dim>(mine.query.data(), mine.rows, mine.own_heads);
-      for (index_t row = 0; row < mine.rows; ++row) {
-        for (index_t h = 0; h < mine.own_heads; ++h) {
-          fill_query(how, row, group.global(group.first(r) + h),
-                     fix<axis::head>(fix<axis::token>(query, row), h));
-        }
-      }
-      const kv_cache<Record> cache(how, kv_shard{how.split(), r});
-      in_process handle = transport.rank(static_cast<int>(r)).value();
-      done[me] = decode_step(how, cache, candidates, handle, mine, facts[me]);
-    });
-    result.step_seconds += seconds_since(start);
-    result.facts = facts[0];
+    result.facts = run_group<Record>(how, group, candidates, transport, ranks, result);
+    result.step_seconds += lap();
+    if (!result.ok()) break;
 
-    start = clock::now();
     for (index_t r = 0; r < how.shape.dcp; ++r) {
-      const auto me = static_cast<std::size_t>(r);
-      const std::string who = "rank " + std::to_string(group.group.member(r));
-      result.require(done[me], who);
-      if (!done[me].ok()) continue;
+      const auto& mine = ranks[static_cast<std::size_t>(r)];
       check_results(group, r, ranks, expected, result);
-      check_untouched(ranks[me], who, result);
-      result.bits.add(ranks[me].output.data(), ranks[me].output.size());
-      result.bits.add(ranks[me].merged.data(), ranks[me].merged.size());
+      check_untouched(mine, "rank " + std::to_string(group.group.member(r)), result);
+      result.bits.add(mine.output.data(), mine.output.size());
+      result.bits.add(mine.merged.data(), mine.merged.size());
     }
-    if (group.dummies() > 0 && result.ok()) {
-      check_dummies(how, group, transport, ranks, "group " + std::to_string(g), result);
-    }
-    result.check_seconds += seconds_since(start);
+    if (group.dummies() > 0) check_dummies(how, group, transport, ranks, result);
+    result.check_seconds += lap();
   }
-  const auto beyond = [&](const worst_case& what, const char* name) {
-    result.require(what.beyond == 0, std::to_string(what.beyond) + " of " +
-                                         std::to_string(what.compared) + " " + name +
-                                         " are beyond the bound");
-  };
-  beyond(result.output, "outputs");
-  beyond(result.merged, "merged LSEs");
+  result.require(result.output.beyond == 0, std::to_string(result.output.beyond) + " of " +
+                                                std::to_string(result.output.compared) +
+                                                " outputs are beyond the bound");
+  result.require(result.merged.beyond == 0, std::to_string(result.merged.beyond) + " of " +
+                                                std::to_string(result.merged.compared) +
+                                                " merged LSEs are beyond the bound");
   return result;
 }
 
-/// A run as its types want it.
-template <class Payload, log_base Base>
+/// A run as its types want it. One source file for each payload, to be compiled side by side.
+template <class Payload>
 outcome run_with(const setting& how) {
-  return how.cache == cache_kind::bf16
-             ? run_as<kv_bf16<latent, rope>, Payload, Base>(how)
-             : run_as<kv_fp8_ds_mla<latent, rope>, Payload, Base>(how);
+  using bf16_cache = kv_bf16<latent, rope>;
+  using fp8_cache = kv_fp8_ds_mla<latent, rope>;
+  if (how.base == log_base::e) {
+    return how.cache == cache_kind::bf16 ? run_as<bf16_cache, Payload, log_base::e>(how)
+                                         : run_as<fp8_cache, Payload, log_base::e>(how);
+  }
+  return how.cache == cache_kind::bf16 ? run_as<bf16_cache, Payload, log_base::two>(how)
+                                       : run_as<fp8_cache, Payload, log_base::two>(how);
 }
 
+extern template outcome run_with<bf16>(const setting&);
+extern template outcome run_with<fp16>(const setting&);
+extern template outcome run_with<float>(const setting&);
+
 inline outcome run(const setting& how) {
-  const auto with_base = [&]<class Payload>(Payload) {
-    return how.base == log_base::e ? run_with<Payload, log_base::e>(how)
-                                   : run_with<Payload, log_base::two>(how);
-  };
   switch (how.payload) {
-    case payload_kind::bf16: return with_base(bf16{});
-    case payload_kind::fp16: return with_base(fp16{});
+    case payload_kind::bf16: return run_with<bf16>(how);
+    case payload_kind::fp16: return run_with<fp16>(how);
     case payload_kind::fp32: break;
   }
-  return with_base(0.0f);
+  return run_with<float>(how);
 }
 
 }  // namespace demo

@@ -84,7 +84,7 @@ inline constexpr index_t odd_page = 0;
 using factors = std::array<factor, factor_count>;
 
 inline factors default_factors() {
-  factors all{{{"geometry", {}},
+  return {{{"geometry", {}},
                {"q", {{"1", 1}, {"3", 3}}, 1, 4},
                {"interleave", {{"1", 1}, {"64", 64}}, 1, 4096},
                {"attention", {{"dense", 0}, {"sparse", 1}}},
@@ -95,10 +95,6 @@ inline factors default_factors() {
                {"peers", {{"outermost", 0}, {"inside-heads", 1}}},
                {"base", {{"e", 0}, {"two", 1}}},
                {"page", {{"64", 64}, {"odd", odd_page}}, 1, 65536}}};
-  for (index_t i = 0; const geometry& one : geometries) {
-    all[by_geometry].levels.push_back({one.name(), i++});
-  }
-  return all;
 }
 
 /// A level of each factor.

@@ -92,12 +92,20 @@ template <index_t Heads, index_t Rows>
 using partial_of = layout<dim<axis::token, dynamic_extent, Rows * latent>,
                           dim<axis::head, Heads, latent>, dim<axis::head_dim, latent, 1>>;
 
-/// The shapes that the reduce-scatter is compiled for. Any other works too, with strides that are
-/// read from the view in place of the type.
-using known_partials =
-    layouts<partial_of<16, 16>, partial_of<22, 32>, partial_of<22, 24>, partial_of<33, 48>,
-            partial_of<33, 40>, partial_of<64, 64>, partial_of<66, 80>, partial_of<66, 72>,
-            partial_of<99, 112>, partial_of<99, 104>, partial_of<128, 128>>;
+/// The shapes that the reduce-scatter is compiled for: what kernels make of these models. All others,
+/// and the payloads that no such kernel writes, take strides that are read from the view and not
+/// from its type; the bits are the same. How many instantiations there are can be seen here.
+template <class Payload>
+struct known_partials {
+  using type = layouts<>;
+};
+template <>
+struct known_partials<bf16> {
+  using type =
+      layouts<partial_of<16, 16>, partial_of<22, 32>, partial_of<22, 24>, partial_of<33, 48>,
+              partial_of<33, 40>, partial_of<64, 64>, partial_of<66, 80>, partial_of<66, 72>,
+              partial_of<99, 112>, partial_of<99, 104>, partial_of<128, 128>>;
+};
 
 /// The layout of the LSE that belongs to a partial output, as static as that one is.
 template <class Partial, index_t Pitch = Partial::static_strides[0]>
@@ -139,7 +147,8 @@ status combine(const setting& how, in_process& group, rank_memory<Payload, Base>
   const auto merged = lse_view(mine.merged.data(), mine.rows, mine.own_heads);
   const reduce_scatter_options options{how.format, route_preference::automatic};
   // [snippet: reduce_scatter]
-  return dispatch(mine.partial_heads(), known_partials{}, [&](const auto& partial) -> status {
+  const typename known_partials<Payload>::type known{};
+  return dispatch(mine.partial_heads(), known, [&](const auto& partial) -> status {
     using partial_layout = typename std::remove_cvref_t<decltype(partial)>::layout_type;
     const auto partial_lse = refine<lse_of<partial_layout>>(mine.partial_lse_heads(), "partial_lse");
     if (!partial_lse.ok()) return partial_lse.why();

@@ -44,9 +44,9 @@ using message_run_time =
 template <class... Axes, class View>
 HEADWISE_HD constexpr index_t ask(const View& v) {
   using shape = typename View::layout_type;
-  index_t sum = v.size() + v.span_size() + v.is_contiguous() + v.layout().size() +
-                v.layout().span_size() + v.layout().is_contiguous() + View::rank +
-                static_cast<index_t>(shape::static_contiguity());
+  index_t sum = v.size() + v.span_size() + v.is_contiguous() + v.empty() + v.layout().size() +
+                v.layout().empty() + v.layout().span_size() + v.layout().is_contiguous() +
+                View::rank + static_cast<index_t>(shape::static_contiguity());
   ((sum += v.template extent<Axes>() + v.template stride<Axes>() +
            v.layout().template get<Axes>().extent() + v.layout().template extent<Axes>() +
            v.layout().template stride<Axes>()),
@@ -56,7 +56,8 @@ HEADWISE_HD constexpr index_t ask(const View& v) {
   for (int i = 0; i < View::rank; ++i) sum += extents[i] + strides[i];
   const View copy = v;
   const view<const typename View::value_type, shape, View::space> read_only = copy;
-  return sum + (read_only.data() == v.data());
+  const view<const typename View::value_type, layout<dim<Axes>...>, View::space> widened = copy;
+  return sum + (read_only.data() == v.data()) + widened.span_size();
 }
 
 template <class View>
@@ -65,6 +66,7 @@ HEADWISE_HD constexpr index_t ask_rows(const View& v) {
   index_t sum = ask<token, head, head_dim>(v) + v.layout().offset(1, 2, 3);
   sum += ask<head, head_dim>(headwise::fix<token>(v, 1));
   sum += ask<token, head_dim>(headwise::fix<head>(v, index_t{2}));
+  sum += ask<token, head>(headwise::fix<head_dim>(v, constant<3>));
   sum += ask<head, token, head_dim>(headwise::permute<head, token, head_dim>(v));
   sum += ask<sequence, head, head_dim>(headwise::rename<token, sequence>(v));
   return sum;
@@ -94,7 +96,7 @@ HEADWISE_HD constexpr index_t ask_all(T* data, index_t tokens) {
   const view<T, message_static, Space> message(data);
   const auto packed = headwise::packed(headwise::extent<token>(tokens), headwise::extent<head, 6>(),
                                        headwise::extent<head_dim, 8>());
-  const view<T, std::remove_cv_t<decltype(packed)>, Space> dense(data, packed);
+  const auto dense = headwise::make_view<Space>(data, packed);
   return ask_rows_of_static_heads(fixed) + ask_rows_of_static_heads(mixed) + ask_rows(run_time) +
          ask_rows_of_static_heads(dense) + ask(one) + ask<head_dim>(row) + ask<token, head>(table) +
          ask<rank, token, head, head_dim>(message);

@@ -26,8 +26,8 @@ class Report:
 
     def check(self, name, wrong):
         if wrong:
-            print(f"fail  {name}\n{indent(wrong)}", flush=True)
-            self.failing.append(name)
+            print(f"fail  {name}", flush=True)
+            self.failing.append((name, wrong))
         else:
             print(f"ok    {name}", flush=True)
             self.passed += 1
@@ -45,7 +45,9 @@ class Report:
                 self.check(name, wrong)
 
     def finish(self):
-        for name in self.failing:
+        for name, wrong in self.failing:
+            print(f"\n{name}:\n{indent(wrong)}")
+        for name, _ in self.failing:
             print(f"FAILED: {name}")
         skipped = f", {self.skipped} skipped" if self.skipped else ""
         print(f"[{time.monotonic() - self._started:.1f} s]")

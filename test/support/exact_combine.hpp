@@ -63,10 +63,10 @@ exact_row merge_exactly(headwise::log_base base, const Lses& lses) {
 
 /// Half a unit in the last place of T, relative to a normal value, and of its subnormal ones.
 template <class T>
-constexpr double unit_roundoff = headwise::element_kind_of<T> == headwise::element_kind::bf16 ? 0x1p-8
-                                 : headwise::element_kind_of<T> == headwise::element_kind::f16
-                                     ? 0x1p-11
-                                     : 0x1p-24;
+constexpr double unit_roundoff =
+    headwise::element_kind_of<T> == headwise::element_kind::bf16  ? 0x1p-8
+    : headwise::element_kind_of<T> == headwise::element_kind::f16 ? 0x1p-11
+                                                                  : 0x1p-24;
 template <class T>
 constexpr double subnormal_roundoff =
     headwise::element_kind_of<T> == headwise::element_kind::bf16  ? 0x1p-134

@@ -34,7 +34,7 @@ class guarded {
         first_(guard_bytes + past * index_t{sizeof(T)}),
         total_(first_ + bytes_ + guard_bytes),
         memory_(static_cast<std::byte*>(
-            ::operator new(static_cast<std::size_t>(total_), std::align_val_t{64}))) {
+            ::operator new (static_cast<std::size_t>(total_), std::align_val_t{64}))) {
     std::memset(memory_.get(), 0xff, static_cast<std::size_t>(total_));
   }
 
@@ -48,9 +48,7 @@ class guarded {
 
  private:
   struct release {
-    void operator()(std::byte* memory) const {
-      ::operator delete(memory, std::align_val_t{64});
-    }
+    void operator()(std::byte* memory) const { ::operator delete (memory, std::align_val_t{64}); }
   };
 
   index_t count_;
@@ -122,8 +120,7 @@ index_t wrong_elements(const View& what, Expected expected) {
 /// Writes value(indices) to every element.
 template <class View, class Value>
 void fill(const View& what, Value value) {
-  for_each_element(what,
-                   [&](const auto& at, index_t offset) { what.data()[offset] = value(at); });
+  for_each_element(what, [&](const auto& at, index_t offset) { what.data()[offset] = value(at); });
 }
 
 /// An element with these low bits (of any type, never all ones, which is the poison).

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace mla_test {
@@ -60,6 +61,24 @@ inline float some_number(random_source& random) {
   return static_cast<float>(random.in(-127, 127)) / 64.0f;
 }
 
+/// A record's shape as run-time values, so that most of this file is compiled once.
+struct record_format {
+  bool fp8 = false;
+  index_t latent = 0;
+  index_t rope = 0;
+  index_t head_dim = 0;
+  index_t record_bytes = 0;
+
+  template <index_t Latent, index_t Rope>
+  static record_format of(headwise::kv_bf16<Latent, Rope>) {
+    return {false, Latent, Rope, Latent + Rope, 2 * (Latent + Rope)};
+  }
+  template <index_t Latent, index_t Rope>
+  static record_format of(headwise::kv_fp8_ds_mla<Latent, Rope>) {
+    return {true, Latent, Rope, Latent + Rope, Latent + 4 * (Latent / 128) + 2 * Rope};
+  }
+};
+
 inline void write_bf16_row(std::byte* record, double* numbers, index_t count,
                            random_source& random) {
   for (index_t i = 0; i < count; ++i) {
@@ -70,21 +89,14 @@ inline void write_bf16_row(std::byte* record, double* numbers, index_t count,
   }
 }
 
-/// Fills one record and says which numbers it stands for.
-template <index_t Latent, index_t Rope>
-void write_record(headwise::kv_bf16<Latent, Rope>, std::byte* record, double* numbers,
-                  random_source& random) {
-  write_bf16_row(record, numbers, Latent + Rope, random);
-}
-
-/// Any e4m3 number but NaN, and scales of 24 significant bits, such as a producer has that does not
-/// round them to powers of two.
-template <index_t Latent, index_t Rope>
-void write_record(headwise::kv_fp8_ds_mla<Latent, Rope>, std::byte* record, double* numbers,
-                  random_source& random) {
-  for (index_t group = 0; group < Latent / 128; ++group) {
+/// Fills one record and says which numbers it stands for. In fp8 any e4m3 number but NaN, and
+/// scales of 24 significant bits, such as a producer has that does not round them to powers of two.
+inline void write_record(const record_format& format, std::byte* record, double* numbers,
+                         random_source& random) {
+  if (!format.fp8) return write_bf16_row(record, numbers, format.head_dim, random);
+  for (index_t group = 0; group < format.latent / 128; ++group) {
     const float scale = std::ldexp(static_cast<float>(random.in(1 << 23, (1 << 24) - 1)), -23 - 9);
-    std::memcpy(record + Latent + 4 * group, &scale, sizeof scale);
+    std::memcpy(record + format.latent + 4 * group, &scale, sizeof scale);
     for (index_t i = 128 * group; i < 128 * (group + 1); ++i) {
       const auto code =
           static_cast<unsigned>(random.in(0, 126)) | (random.in(0, 1) == 0 ? 0u : 0x80u);
@@ -92,7 +104,8 @@ void write_record(headwise::kv_fp8_ds_mla<Latent, Rope>, std::byte* record, doub
       numbers[i] = e4m3_number(code) * static_cast<double>(scale);
     }
   }
-  write_bf16_row(record + Latent + 4 * (Latent / 128), numbers + Latent, Rope, random);
+  write_bf16_row(record + format.latent + 4 * (format.latent / 128), numbers + format.latent,
+                 format.rope, random);
 }
 
 /// One head's answer for one query row.
@@ -127,10 +140,12 @@ inline answer merge(const std::vector<answer>& parts) {
 }
 
 /// What one rank holds: its tokens, one behind the other, in pages that lie in any order.
-template <class Record>
-struct paged_cache {
+struct paged_memory {
   std::vector<std::byte> memory;
-  headwise::paged_kv<Record> kv;
+  index_t page_count = 0;
+  index_t page_size = 0;
+  index_t page_stride = 0;
+  index_t row_stride = 0;
   std::vector<std::int32_t> table;  ///< [sequence, page], rows table_stride apart
   index_t table_width = 0;
   index_t table_stride = 0;
@@ -143,9 +158,21 @@ struct paged_cache {
   }
 };
 
-/// A batch of sequences of the lengths given, with random keys and queries.
+/// The same with its record's type.
 template <class Record>
-struct problem {
+struct paged_cache : paged_memory {
+  headwise::paged_kv<Record> kv;
+
+  explicit paged_cache(paged_memory pages) : paged_memory(std::move(pages)) {
+    kv = {memory.data(), page_count, page_size, page_stride, row_stride};
+  }
+  paged_cache(const paged_cache&) = delete;
+  paged_cache& operator=(const paged_cache&) = delete;
+};
+
+/// A batch of sequences of the lengths given, with random keys and queries.
+struct any_problem {
+  record_format format;
   index_t heads;
   index_t query_tokens;
   double scale = 0.02;
@@ -155,20 +182,21 @@ struct problem {
   std::vector<std::uint16_t> query;             ///< bf16, [token, head, head_dim]
   std::vector<double> query_numbers;
 
-  problem(std::vector<std::int32_t> all_lengths, index_t q, index_t h, std::uint64_t seed)
-      : heads(h), query_tokens(q), lengths(std::move(all_lengths)) {
+  any_problem(const record_format& record, std::vector<std::int32_t> all_lengths, index_t q,
+              index_t h, std::uint64_t seed)
+      : format(record), heads(h), query_tokens(q), lengths(std::move(all_lengths)) {
     random_source random(seed);
     for (const std::int32_t length : lengths) {
-      std::vector<std::byte> rows(at(length * Record::record_bytes));
-      std::vector<double> numbers(at(length * Record::head_dim));
+      std::vector<std::byte> rows(at(length * format.record_bytes));
+      std::vector<double> numbers(at(length * format.head_dim));
       for (index_t i = 0; i < length; ++i) {
-        write_record(Record{}, rows.data() + i * Record::record_bytes,
-                     numbers.data() + i * Record::head_dim, random);
+        write_record(format, rows.data() + i * format.record_bytes,
+                     numbers.data() + i * format.head_dim, random);
       }
       records.push_back(std::move(rows));
       keys.push_back(std::move(numbers));
     }
-    for (index_t i = 0; i < tokens() * heads * Record::head_dim; ++i) {
+    for (index_t i = 0; i < tokens() * heads * format.head_dim; ++i) {
       const float number = some_number(random);
       query.push_back(bf16_bits(number));
       query_numbers.push_back(static_cast<double>(number));
@@ -182,7 +210,7 @@ struct problem {
     using namespace headwise;
     return view(reinterpret_cast<const bf16*>(query.data()),
                 packed(extent<axis::token>(tokens()), extent<axis::head>(heads),
-                       extent<axis::head_dim, Record::head_dim>()));
+                       extent<axis::head_dim>(format.head_dim)));
   }
   auto lengths_view() const {
     using namespace headwise;
@@ -198,30 +226,30 @@ struct problem {
   /// Attention of one row to the positions given, in the order given.
   answer attend(index_t token, index_t head, const std::vector<index_t>& positions) const {
     const std::vector<double>& all = keys[at(token / query_tokens)];
-    const double* q = query_numbers.data() + (token * heads + head) * Record::head_dim;
+    const double* q = query_numbers.data() + (token * heads + head) * format.head_dim;
     std::vector<long double> logits;
     long double highest = -std::numeric_limits<long double>::infinity();
     for (const index_t position : positions) {
-      const double* key = all.data() + position * Record::head_dim;
+      const double* key = all.data() + position * format.head_dim;
       long double product = 0;
-      for (index_t d = 0; d < Record::head_dim; ++d) {
+      for (index_t d = 0; d < format.head_dim; ++d) {
         product += static_cast<long double>(q[d]) * static_cast<long double>(key[d]);
       }
       logits.push_back(product * static_cast<long double>(scale));
       highest = std::max(highest, logits.back());
     }
     answer result;
-    result.output.assign(at(Record::latent), 0);
-    result.magnitude.assign(at(Record::latent), 0);
+    result.output.assign(at(format.latent), 0);
+    result.magnitude.assign(at(format.latent), 0);
     if (positions.empty()) return result;
     long double total = 0;
-    std::vector<long double> sums(at(Record::latent), 0);
-    std::vector<long double> magnitudes(at(Record::latent), 0);
+    std::vector<long double> sums(at(format.latent), 0);
+    std::vector<long double> magnitudes(at(format.latent), 0);
     for (std::size_t i = 0; i < logits.size(); ++i) {
       const long double weight = std::exp(logits[i] - highest);
       total += weight;
-      for (index_t d = 0; d < Record::latent; ++d) {
-        const auto value = static_cast<long double>(all[at(positions[i] * Record::head_dim + d)]);
+      for (index_t d = 0; d < format.latent; ++d) {
+        const auto value = static_cast<long double>(all[at(positions[i] * format.head_dim + d)]);
         sums[at(d)] += weight * value;
         magnitudes[at(d)] += weight * std::fabs(value);
       }
@@ -264,10 +292,10 @@ struct problem {
   /// The shard's cache. All that is not a token's record is 0xff: NaN as bf16, e4m3 and fp32 alike.
   /// Rows and pages are `gap` bytes apart, the table's rows two entries, and entries that name no
   /// page would lead far outside.
-  paged_cache<Record> cache(headwise::kv_shard shard, index_t page_size, index_t gap,
-                            std::uint64_t seed) const {
+  paged_memory pages(headwise::kv_shard shard, index_t page_size, index_t gap,
+                     std::uint64_t seed) const {
     random_source random(seed);
-    paged_cache<Record> result;
+    paged_memory result;
     std::vector<std::vector<index_t>> mine;
     index_t used_pages = 0;
     for (index_t s = 0; s < sequences(); ++s) {
@@ -285,10 +313,13 @@ struct problem {
     }
     std::shuffle(order.begin(), order.end(), random.engine);
 
-    const index_t row_stride = Record::record_bytes + gap;
+    const index_t row_stride = format.record_bytes + gap;
     const index_t page_stride = page_size * row_stride + gap;
     result.memory.assign(at(page_count * page_stride), std::byte{0xff});
-    result.kv = {result.memory.data(), page_count, page_size, page_stride, row_stride};
+    result.page_count = page_count;
+    result.page_size = page_size;
+    result.page_stride = page_stride;
+    result.row_stride = row_stride;
     for (index_t i = 0; i < sequences() * result.table_stride; ++i) {
       result.table.push_back(random.in(0, 1) == 0 ? -1 : 2147480000);
     }
@@ -299,11 +330,22 @@ struct problem {
         std::int32_t& page = result.table[at(s * result.table_stride + local / page_size)];
         if (local % page_size == 0) page = order[next++];
         std::memcpy(result.memory.data() + page * page_stride + local % page_size * row_stride,
-                    records[at(s)].data() + mine[at(s)][i] * Record::record_bytes,
-                    at(Record::record_bytes));
+                    records[at(s)].data() + mine[at(s)][i] * format.record_bytes,
+                    at(format.record_bytes));
       }
     }
     return result;
+  }
+};
+
+template <class Record>
+struct problem : any_problem {
+  problem(std::vector<std::int32_t> all_lengths, index_t q, index_t h, std::uint64_t seed)
+      : any_problem(record_format::of(Record{}), std::move(all_lengths), q, h, seed) {}
+
+  paged_cache<Record> cache(headwise::kv_shard shard, index_t page_size, index_t gap,
+                            std::uint64_t seed) const {
+    return paged_cache<Record>(pages(shard, page_size, gap, seed));
   }
 };
 
@@ -325,7 +367,7 @@ struct outputs {
   auto output_view() {
     using namespace headwise;
     return view(output.data(), packed(extent<axis::token>(tokens), extent<axis::head>(heads),
-                                      extent<axis::head_dim, Latent>()));
+                                      extent<axis::head_dim>(Latent)));
   }
   auto lse_view() {
     using namespace headwise;

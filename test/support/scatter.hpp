@@ -100,6 +100,7 @@ struct rows_operand {
       : layout(layout_of(which, tokens, heads, dim)), memory(layout.span_size()) {}
 
   view_type view() { return {memory.data(), layout}; }
+  headwise::view<const T, layout_type> input() { return view(); }
   /// By token, head and head_dim, for expectations.
   auto by_token() { return headwise::permute<token, head, head_dim>(view()); }
 
@@ -132,6 +133,7 @@ struct plane_operand {
       : layout(layout_of(which, tokens, heads)), memory(layout.span_size()) {}
 
   headwise::view<T, layout_type> view() { return {memory.data(), layout}; }
+  headwise::view<const T, layout_type> input() { return view(); }
   auto by_token() { return headwise::permute<token, head>(view()); }
 
   layout_type layout;
@@ -154,6 +156,7 @@ template <class T, log_base Base = log_base::e>
 struct scatter_problem {
   scatter_shape shape;
   std::uint64_t seed = 1;
+  bool sixteenths = false;  ///< LSEs that a 16-bit type can say exactly
 
   float lse(index_t rank, index_t token, index_t head) const {
     const std::uint64_t bits = mixed(seed, {rank, token, head, -1});
@@ -162,7 +165,8 @@ struct scatter_problem {
       const float empty[] = {-infinity, infinity, std::numeric_limits<float>::quiet_NaN()};
       return empty[bits / 8 % 3];
     }
-    return 8.0f * unit_float(bits);
+    const float value = 8.0f * unit_float(bits);
+    return sixteenths ? std::floor(value * 16.0f) / 16.0f : value;
   }
   bool empty(index_t rank, index_t token, index_t head) const {
     return !std::isfinite(lse(rank, token, head));
@@ -305,7 +309,7 @@ scatter_outcome scatter_once(headwise::in_process& me, const scatter_problem<T, 
   auto workspace = scatter_workspace<T>(problem.shape, options.format);
   scatter_outcome outcome;
   outcome.came_to = headwise::lse_reduce_scatter<Base>(
-      executor, me, mine.partial_output.view(), mine.partial_lse.view(), mine.output.view(),
+      executor, me, mine.partial_output.input(), mine.partial_lse.input(), mine.output.view(),
       mine.merged.view(), whole(workspace), options);
   outcome.wrong_rows = problem.wrong_rows(me.rank(), mine.output, mine.merged);
   // A guard in front of and behind the workspace too.

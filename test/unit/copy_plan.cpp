@@ -31,8 +31,9 @@ using dynamic_view = view<T, layout<dim<axis::token>, dim<axis::head>, dim<axis:
 template <class T>
 dynamic_view<T> strided(T* data, index_t tokens, index_t heads, index_t head_dim, index_t by_token,
                         index_t by_head, index_t by_element) {
-  return {data, {dim<axis::token>(tokens, by_token), dim<axis::head>(heads, by_head),
-                 dim<axis::head_dim>(head_dim, by_element)}};
+  return {data,
+          {dim<axis::token>(tokens, by_token), dim<axis::head>(heads, by_head),
+           dim<axis::head_dim>(head_dim, by_element)}};
 }
 
 /// Compares all of a plan with what listing the elements says.
@@ -97,20 +98,23 @@ TEST_CASE("a contiguous copy of any batch is one transfer, and its vector is kno
       copy_plan<packed_view<bf16, dyn, 1, 33>, packed_view<bf16, dyn, 1, 33>>::vector_bytes == 2);
   static_assert(
       copy_plan<packed_view<bf16, dyn, 2, 33>, packed_view<bf16, dyn, 2, 33>>::vector_bytes == 4);
-  static_assert(
-      copy_plan<packed_view<bf16, 8, 2, 33>, packed_view<bf16, 8, 2, 33>>::vector_bytes == 16);
+  static_assert(copy_plan<packed_view<bf16, 8, 2, 33>, packed_view<bf16, 8, 2, 33>>::vector_bytes ==
+                16);
   alignas(16) float memory[24];
   check_against_listing(strided<const float>(memory, 2, 3, 4, 12, 4, 1),
                         strided<float>(memory, 2, 3, 4, 12, 4, 1));
 }
 
 TEST_CASE("the order in which a type names its axes does not matter, only where elements are") {
-  using token_major = view<bf16, layout<dim<axis::token, 4, 96>, dim<axis::head, 3, 32>,
-                                        dim<axis::head_dim, 32, 1>>>;
-  using named_otherwise = view<bf16, layout<dim<axis::head_dim, 32, 1>, dim<axis::token, 4, 96>,
-                                            dim<axis::head, 3, 32>>>;
-  using head_major = view<bf16, layout<dim<axis::token, 4, 32>, dim<axis::head, 3, 128>,
-                                       dim<axis::head_dim, 32, 1>>>;
+  using token_major =
+      view<bf16,
+           layout<dim<axis::token, 4, 96>, dim<axis::head, 3, 32>, dim<axis::head_dim, 32, 1>>>;
+  using named_otherwise =
+      view<bf16,
+           layout<dim<axis::head_dim, 32, 1>, dim<axis::token, 4, 96>, dim<axis::head, 3, 32>>>;
+  using head_major =
+      view<bf16,
+           layout<dim<axis::token, 4, 32>, dim<axis::head, 3, 128>, dim<axis::head_dim, 32, 1>>>;
   static_assert(copy_plan<token_major, token_major>::kind == copy_kind::contiguous);
   static_assert(copy_plan<named_otherwise, token_major>::kind == copy_kind::contiguous);
   static_assert(copy_plan<token_major, named_otherwise>::kind == copy_kind::contiguous);
@@ -157,8 +161,9 @@ TEST_CASE("extents of 1 do not stand between dims that continue each other") {
   const auto target = strided<float>(to, 3, 1, 8, 8, 3, 1);
   CHECK(plan_copy(source, target).kind == copy_kind::contiguous);
   check_against_listing(source, target);
-  using one_head = view<float, layout<dim<axis::token, dyn, 8>, dim<axis::head, 1, 1000>,
-                                      dim<axis::head_dim, 8, 1>>>;
+  using one_head =
+      view<float,
+           layout<dim<axis::token, dyn, 8>, dim<axis::head, 1, 1000>, dim<axis::head_dim, 8, 1>>>;
   using packed_target = packed_view<float, dyn, 1, 8>;
   static_assert(copy_plan<one_head, packed_target>::kind == copy_kind::contiguous);
 }
@@ -217,8 +222,8 @@ TEST_CASE("G04: the widest vector is a constant of head dim and element, and of 
   alignas(16) static bf16 from[4 * 44 * 66];
   alignas(16) static bf16 to[4 * 22 * 66];
   const auto gate = [](index_t head_dim, index_t source_past, index_t target_past) {
-    const auto source = strided<const bf16>(from + source_past, 3, 22, head_dim, 44 * head_dim,
-                                            2 * head_dim, 1);
+    const auto source =
+        strided<const bf16>(from + source_past, 3, 22, head_dim, 44 * head_dim, 2 * head_dim, 1);
     const auto target =
         strided<bf16>(to + target_past, 3, 22, head_dim, 22 * head_dim, head_dim, 1);
     check_against_listing(source, target);
@@ -234,7 +239,11 @@ TEST_CASE("G04: the widest vector is a constant of head dim and element, and of 
 
 TEST_CASE("G01: a contiguous view at an odd offset is not one of 16-byte vectors") {
   alignas(16) static float floats[2][520];
-  for (const auto& [past, width] : {std::pair{0, 16}, {1, 4}, {2, 8}, {3, 4}, {4, 16}}) {
+  struct row {
+    int past, width;
+  };
+  for (const row& r : {row{0, 16}, row{1, 4}, row{2, 8}, row{3, 4}, row{4, 16}}) {
+    const int past = r.past, width = r.width;
     CAPTURE(past);
     const auto source = strided<const float>(floats[0] + past, 1, 1, 512, 512, 512, 1);
     const auto target = strided<float>(floats[1], 1, 1, 512, 512, 512, 1);
@@ -246,7 +255,8 @@ TEST_CASE("G01: a contiguous view at an odd offset is not one of 16-byte vectors
               .vector_bytes == width);
   }
   alignas(16) static bf16 halves[2][528];
-  for (const auto& [past, width] : {std::pair{0, 16}, {1, 2}, {2, 4}, {4, 8}, {8, 16}}) {
+  for (const row& r : {row{0, 16}, row{1, 2}, row{2, 4}, row{4, 8}, row{8, 16}}) {
+    const int past = r.past, width = r.width;
     CAPTURE(past);
     const auto source = strided<const bf16>(halves[0] + past, 1, 1, 512, 512, 512, 1);
     const auto target = strided<bf16>(halves[1], 1, 1, 512, 512, 512, 1);
@@ -314,8 +324,8 @@ TEST_CASE("A15: what a target spans ends with its last element, not with its las
   // Rows 2 and 3, columns 3 and 4 of 4 x 5.
   alignas(16) static float parent[20];
   const auto whole = view(parent, packed(extent<axis::head, 4>(), extent<axis::head_dim, 5>()));
-  const auto corner = slice<axis::head_dim>(
-      slice<axis::head>(whole, constant<2>, constant<2>), constant<3>, constant<2>);
+  const auto corner = slice<axis::head_dim>(slice<axis::head>(whole, constant<2>, constant<2>),
+                                            constant<3>, constant<2>);
   CHECK(corner.data() - whole.data() == 13);
   CHECK(corner.span_size() == 7);
   CHECK(corner.data() + corner.span_size() == parent + 20);
@@ -332,7 +342,8 @@ TEST_CASE("what no view may be is refused before anything is planned") {
   const auto good = strided<const float>(memory, 2, 3, 4, 12, 4, 1);
   const auto target = strided<float>(memory, 2, 3, 4, 12, 4, 1);
   CHECK(check_copy("source", good, "target", target).ok());
-  const status null = check_copy("source", good, "target", strided<float>(nullptr, 2, 3, 4, 12, 4, 1));
+  const status null =
+      check_copy("source", good, "target", strided<float>(nullptr, 2, 3, 4, 12, 4, 1));
   CHECK(null.code == errc::invalid_argument);
   CHECK(std::string(null.operand) == "target");
   const status negative =
@@ -348,9 +359,8 @@ TEST_CASE("what no view may be is refused before anything is planned") {
   CHECK(std::string(misaligned.operand) == "source");
   // Extents so large that their product is no number, of a source that repeats one element.
   const index_t huge = index_t{1} << 62;
-  const status repeated =
-      check_copy("source", strided<const float>(memory, huge, huge, 4, 0, 0, 1), "target",
-                 strided<float>(memory, huge, huge, 4, 0, 0, 1));
+  const status repeated = check_copy("source", strided<const float>(memory, huge, huge, 4, 0, 0, 1),
+                                     "target", strided<float>(memory, huge, huge, 4, 0, 0, 1));
   CHECK(repeated.code == errc::overlap);
 }
 
@@ -372,10 +382,9 @@ struct lane {
 
 TEST_CASE("an axis of the engine's own can be copied too, up to eight of them") {
   alignas(16) static bf16 memory[2][240];
-  using many =
-      layout<dim<axis::rank, 2, 120>, dim<axis::sequence, 1, 1>, dim<axis::page, 3, 40>,
-             dim<axis::slot, 1, 7>, dim<axis::token, 2, 20>, dim<axis::head, 5, 4>,
-             dim<lane, 2, 2>, dim<axis::head_dim, 2, 1>>;
+  using many = layout<dim<axis::rank, 2, 120>, dim<axis::sequence, 1, 1>, dim<axis::page, 3, 40>,
+                      dim<axis::slot, 1, 7>, dim<axis::token, 2, 20>, dim<axis::head, 5, 4>,
+                      dim<lane, 2, 2>, dim<axis::head_dim, 2, 1>>;
   static_assert(many::rank == max_copy_rank);
   static_assert(copy_plan<view<bf16, many>, view<bf16, many>>::kind == copy_kind::contiguous);
   CHECK(plan_copy(view<bf16, many>(memory[0]), view<bf16, many>(memory[1])).run == 240);

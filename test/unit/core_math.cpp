@@ -78,6 +78,38 @@ double weight_error(bool base_two, std::uint32_t stride) {
   return seen.print(base_two ? "2^d, relative" : "e^d, relative");
 }
 
+// The one place where e^(l - m) rounds its reduced argument f to 2^-25 and not 2^-26: |f| just
+// above 1/2, reached from a head d whose own f lies just below by the part of l - m that d leaves
+// over. Every such d and f; the parts that lead to one f differ by less than its rounding, taken in
+// full.
+double edge_error() {
+  worst seen;
+  for (std::uint32_t bits = bits_of(0.25f); bits <= bits_of(128.0f); ++bits) {
+    const float d = -from_bits(bits);
+    const float n =
+        detail::fma_rn(d, detail::log2e, detail::rounding_shift) - detail::rounding_shift;
+    const float rounded = detail::fma_rn(d, detail::log2e, -n);
+    if (std::fabs(rounded) < 0.49999f || n < -115.0f) continue;
+    const double product = static_cast<double>(d) * static_cast<double>(detail::log2e);  // exact
+    const double first = static_cast<double>(rounded) - (product - static_cast<double>(n));
+    const auto left_over =
+        static_cast<float>(static_cast<double>(d) * static_cast<double>(detail::log2e_rest));
+    // What d leaves over is at most half a unit of its last place.
+    const float reach = 0.5f * (std::nextafter(-d, 256.0f) + d) * detail::log2e;
+    for (float f = rounded + left_over - reach; f <= rounded + left_over + reach;
+         f = std::nextafter(f, 1.0f)) {
+      const double exact = std::exp2(static_cast<double>(f));
+      const double own = (static_cast<double>(detail::exp2_fraction(f)) - exact) / exact;
+      const double second = std::fabs(f) > 0.5f ? 0x1p-25 : 0x1p-26;
+      constexpr double ln2 = 0.6931471805599453;
+      for (const double both : {first + second, first - second}) {
+        seen.see(std::fabs(own + ln2 * both) / unit, f);
+      }
+    }
+  }
+  return seen.print("e^(l - m) with |f| at 1/2, relative");
+}
+
 // Absolute errors of log(sum) for sums of 1 to 16.
 double log_error(bool base_two, std::uint32_t stride) {
   worst seen;
@@ -124,6 +156,7 @@ TEST_CASE("math: the same over every float of the domains" * doctest::skip()) {
   CHECK(weight_error(false, 1) <= 1.38);
   CHECK(log_error(true, 1) <= 2.71);
   CHECK(log_error(false, 1) <= 2.53);
+  CHECK(edge_error() <= 1.47);
   CHECK(reciprocals_off(1) == 4);
 }
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -229,7 +230,8 @@ TEST_CASE("kv_format: records need no alignment") {
   std::vector<std::byte> memory(656 + 16);
   std::vector<double> expected(576);
   for (index_t shift = 0; shift < 16; ++shift) {
-    mla_test::write_record(fp8{}, memory.data() + shift, expected.data(), random);
+    mla_test::write_record(mla_test::record_format::of(fp8{}), memory.data() + shift,
+                           expected.data(), random);
     CHECK(decoded(fp8{}, memory.data() + shift) == expected);
     std::vector<float> numbers(576, 0.0f);
     for (index_t d = 0; d < 576; ++d) numbers[at(d)] = mla_test::some_number(random);
@@ -282,7 +284,8 @@ TEST_CASE("paged_kv: what no cache may be is refused with the operand and both v
   const std::byte memory[1] = {};
   const paged_kv<fp8> fine{memory, 4, 64, 64 * 656, 656};
   REQUIRE(validate("kv", fine).ok());
-  const auto refused = [&](auto change, errc code, index_t got, index_t expected) {
+  const auto refused = [&](const std::function<void(paged_kv<fp8>&)>& change, errc code,
+                           index_t got, index_t expected) {
     paged_kv<fp8> kv = fine;
     change(kv);
     const status found = validate("kv_cache", kv);

@@ -123,9 +123,9 @@ TEST_CASE("A08: each partial result is read by its own strides") {
   // Prefix dense, suffix cut from rows of 192 whose tails are NaN.
   guarded<float> prefix_memory(2 * 128);
   guarded<float> suffix_memory(2 * 192);
-  const auto prefix = view(prefix_memory.data(), packed(extent<axis::token, 1>(),
-                                                        extent<axis::head, 2>(),
-                                                        extent<axis::head_dim, 128>()));
+  const auto prefix = view(
+      prefix_memory.data(),
+      packed(extent<axis::token, 1>(), extent<axis::head, 2>(), extent<axis::head_dim, 128>()));
   const auto suffix = slice<axis::head_dim>(
       view(suffix_memory.data(), packed(extent<axis::token, 1>(), extent<axis::head, 2>(),
                                         extent<axis::head_dim, 192>())),
@@ -194,9 +194,8 @@ TEST_CASE("A11: rows of the output are the output's own stride apart") {
                 [](const auto& at) { return static_cast<float>(10 * at[1] + at[2]); });
   support::fill(of.lses(), [](const auto&) { return 0.5f; });
   REQUIRE(reference::lse_combine<e>(of.gathered(), result).ok());
-  CHECK(wrong_elements(result, [](const auto& at) {
-          return static_cast<float>(10 * at[0] + at[1]);
-        }) == 0);
+  CHECK(wrong_elements(result,
+                       [](const auto& at) { return static_cast<float>(10 * at[0] + at[1]); }) == 0);
   CHECK(memory.stray_bytes(result) == 0);
 }
 
@@ -205,9 +204,9 @@ float merged_of_two(T second) {
   float rows[2] = {1.0f, 5.0f};
   T lses[2] = {T{}, second};
   float result = nan;
-  REQUIRE(reference::lse_combine<e>(gathered_shards{packed_outputs(rows, 2, 1, 1, 1),
-                                                    packed_lses(lses, 2, 1, 1)},
-                                    packed_output(&result, 1, 1, 1))
+  REQUIRE(reference::lse_combine<e>(
+              gathered_shards{packed_outputs(rows, 2, 1, 1, 1), packed_lses(lses, 2, 1, 1)},
+              packed_output(&result, 1, 1, 1))
               .ok());
   return result;
 }
@@ -215,8 +214,9 @@ float merged_of_two(T second) {
 TEST_CASE("B05: LSEs of 16 bits are read as the numbers that they are") {
   // Weights 1 and e^3.
   const double exact = (1.0 + 5.0 * std::exp(3.0)) / (1.0 + std::exp(3.0));
-  for (const float got : {merged_of_two(from_float<bf16>(3.0f)), merged_of_two(from_float<fp16>(3.0f)),
-                          merged_of_two(3.0f), merged_of_two(lse<e>{3.0f})}) {
+  for (const float got :
+       {merged_of_two(from_float<bf16>(3.0f)), merged_of_two(from_float<fp16>(3.0f)),
+        merged_of_two(3.0f), merged_of_two(lse<e>{3.0f})}) {
     CHECK(static_cast<double>(got) == doctest::Approx(exact).epsilon(1e-6));
   }
 }
@@ -226,9 +226,9 @@ TEST_CASE("B08: +inf says no keys, as -inf does") {
   float lses[2] = {infinity, 1.0f};
   float result = nan, merged = nan;
   const auto combined = [&] {
-    REQUIRE(reference::lse_combine<e>(gathered_shards{packed_outputs(rows, 2, 1, 1, 1),
-                                                      packed_lses(lses, 2, 1, 1)},
-                                      packed_output(&result, 1, 1, 1), packed_lse(&merged, 1, 1))
+    REQUIRE(reference::lse_combine<e>(
+                gathered_shards{packed_outputs(rows, 2, 1, 1, 1), packed_lses(lses, 2, 1, 1)},
+                packed_output(&result, 1, 1, 1), packed_lse(&merged, 1, 1))
                 .ok());
   };
   combined();
@@ -266,8 +266,9 @@ template <log_base Base, class Policy = nan_policy::empty>
 void combine_two_in_place(problem<float>& of, index_t into, const Policy& policy = {}) {
   const auto output = fix<axis::rank>(of.outputs(), into);
   const auto lse = fix<axis::rank>(of.lses(), into);
-  const separate_shards both(shard{fix<axis::rank>(of.outputs(), 0), fix<axis::rank>(of.lses(), 0)},
-                             shard{fix<axis::rank>(of.outputs(), 1), fix<axis::rank>(of.lses(), 1)});
+  const separate_shards both(
+      shard{fix<axis::rank>(of.outputs(), 0), fix<axis::rank>(of.lses(), 0)},
+      shard{fix<axis::rank>(of.outputs(), 1), fix<axis::rank>(of.lses(), 1)});
   REQUIRE(reference::lse_combine<Base>(both, output, lse, none, policy).ok());
 }
 
@@ -340,7 +341,8 @@ TEST_CASE("C05: empty, half empty and full rows stand beside each other in one b
   }
 }
 
-TEST_CASE("C07: a caller who must not hide a NaN sees it, and an enormous negative LSE is a number") {
+TEST_CASE(
+    "C07: a caller who must not hide a NaN sees it, and an enormous negative LSE is a number") {
   float rows[2] = {1, 2};
   float lses[2] = {nan, 0};
   float result = 0, merged = 0;
@@ -368,14 +370,16 @@ TEST_CASE("C08: the payload of an idle rank is never read, be it NaN or infinite
   for (const float never_written : {nan, infinity, -infinity}) {
     for (const float no_keys : {-infinity, infinity, nan}) {
       problem<float> of(2, 1, 1, 16);
-      support::fill(of.outputs(), [&](const auto& at) { return at[0] == 0 ? never_written : 5.0f; });
+      support::fill(of.outputs(),
+                    [&](const auto& at) { return at[0] == 0 ? never_written : 5.0f; });
       support::fill(of.lses(), [&](const auto& at) { return at[0] == 0 ? no_keys : 0.0f; });
       REQUIRE(reference::lse_combine<e>(of.gathered(), of.result(), of.merged()).ok());
       CHECK(wrong_elements(of.result(), [](const auto&) { return 5.0f; }) == 0);
       CHECK(same_bits(of.merged()(0, 0), 0.0f));
       // In place of the idle one, and as shards that each have views of their own.
       combine_two_in_place<e>(of, 0);
-      CHECK(wrong_elements(fix<axis::rank>(of.outputs(), 0), [](const auto&) { return 5.0f; }) == 0);
+      CHECK(wrong_elements(fix<axis::rank>(of.outputs(), 0), [](const auto&) { return 5.0f; }) ==
+            0);
       CHECK(same_bits(of.lses()(0, 0, 0), 0.0f));
     }
   }
@@ -392,10 +396,10 @@ TEST_CASE("C15: a shard without keys does not count, whatever its LSE says") {
                                       packed_lse(&merged, 1, 1))
                 .ok());
   };
-  combined(separate_shards(masked_shard{packed_output(&first_row, 1, 1, 1),
-                                        packed_lse(&first_lse, 1, 1), count(&no_keys)},
-                           shard{packed_output(&second_row, 1, 1, 1),
-                                 packed_lse(&second_lse, 1, 1)}));
+  combined(
+      separate_shards(masked_shard{packed_output(&first_row, 1, 1, 1), packed_lse(&first_lse, 1, 1),
+                                   count(&no_keys)},
+                      shard{packed_output(&second_row, 1, 1, 1), packed_lse(&second_lse, 1, 1)}));
   CHECK(result == 2.0f);
   CHECK(same_bits(merged, 0.0f));
   combined(separate_shards(
@@ -403,8 +407,7 @@ TEST_CASE("C15: a shard without keys does not count, whatever its LSE says") {
                    count(&some_keys)},
       masked_shard{packed_output(&second_row, 1, 1, 1), packed_lse(&second_lse, 1, 1), none}));
   const double odds = std::exp(3.7);
-  CHECK(static_cast<double>(result) ==
-        doctest::Approx((9 * odds + 2) / (odds + 1)).epsilon(1e-6));
+  CHECK(static_cast<double>(result) == doctest::Approx((9 * odds + 2) / (odds + 1)).epsilon(1e-6));
   CHECK(static_cast<double>(merged) == doctest::Approx(std::log(odds + 1)).epsilon(1e-6));
   // Alone, as a group of one rank combines it.
   combined(masked_shard{packed_output(&first_row, 1, 1, 1), packed_lse(&first_lse, 1, 1),
@@ -436,9 +439,8 @@ TEST_CASE("C19: a row has the same bits in every run, batch, layout and form, an
   REQUIRE(reference::lse_combine<e>(of.gathered(), of.result(), of.merged()).ok());
   problem<bf16> again(ranks, tokens, 1, head_dim);
   REQUIRE(reference::lse_combine<e>(of.gathered(), again.result(), again.merged()).ok());
-  CHECK(wrong_elements(again.result(), [&](const auto& at) {
-          return of.result()(at[0], at[1], at[2]);
-        }) == 0);
+  CHECK(wrong_elements(again.result(),
+                       [&](const auto& at) { return of.result()(at[0], at[1], at[2]); }) == 0);
   CHECK(wrong_elements(again.merged(), [&](const auto& at) { return of.merged()(at[0], at[1]); }) ==
         0);
 
@@ -454,9 +456,9 @@ TEST_CASE("C19: a row has the same bits in every run, batch, layout and form, an
                             [&](const auto& at) { return of.result()(b, at[1], at[2]); }) +
              (same_bits(alone.merged()(0, 0), of.merged()(b, 0)) ? 0 : 1);
     };
-    REQUIRE(reference::lse_combine<e>(gathered_shards{outputs, lses}, alone.result(),
-                                      alone.merged())
-                .ok());
+    REQUIRE(
+        reference::lse_combine<e>(gathered_shards{outputs, lses}, alone.result(), alone.merged())
+            .ok());
     CHECK(as_in_batch() == 0);
     // As every rank of a group of four gets it, in messages.
     for (index_t rank = 0; rank < ranks; ++rank) {
@@ -551,8 +553,7 @@ void check_loopback(bool return_lse, const message_format& format) {
   });
   support::fill(partial_lse,
                 [&](const auto&) { return static_cast<float>(random.real(-2.0, 2.0)); });
-  const message_plan plan =
-      message_plan::make<T>({ranks, tokens, heads, head_dim}, format).value();
+  const message_plan plan = message_plan::make<T>({ranks, tokens, heads, head_dim}, format).value();
   guarded<std::byte> message(plan.total_bytes);
   REQUIRE(reference::pack<Base>(output, partial_lse, plan, message.data()).ok());
 
@@ -574,9 +575,8 @@ void check_loopback(bool return_lse, const message_format& format) {
 
   // Shard s of head j is head s * h + j.
   problem<T> of(ranks, tokens, heads, head_dim);
-  support::fill(of.outputs(), [&](const auto& at) {
-    return output(at[1], at[0] * heads + at[2], at[3]);
-  });
+  support::fill(of.outputs(),
+                [&](const auto& at) { return output(at[1], at[0] * heads + at[2], at[3]); });
   support::fill(of.lses(),
                 [&](const auto& at) { return partial_lse(at[1], at[0] * heads + at[2]); });
   CHECK(beyond_bound(Base, of, result) == 0);
@@ -615,14 +615,13 @@ TEST_CASE("parity 29: a head-major result has strides (D, B*D, 1)") {
   support::random_source random(4);
   of.fill_randomly(random);
   guarded<bf16> memory(4 * 4 * 64);
-  const view<bf16, layout<dim<axis::token, 4, 64>, dim<axis::head, 4, 256>,
-                          dim<axis::head_dim, 64, 1>>>
+  const view<bf16,
+             layout<dim<axis::token, 4, 64>, dim<axis::head, 4, 256>, dim<axis::head_dim, 64, 1>>>
       head_major(memory.data());
   REQUIRE(reference::lse_combine<e>(of.gathered(), head_major).ok());
   REQUIRE(reference::lse_combine<e>(of.gathered(), of.result()).ok());
-  CHECK(wrong_elements(head_major, [&](const auto& at) {
-          return of.result()(at[0], at[1], at[2]);
-        }) == 0);
+  CHECK(wrong_elements(head_major,
+                       [&](const auto& at) { return of.result()(at[0], at[1], at[2]); }) == 0);
   CHECK(beyond_bound(e, of, head_major) == 0);
   CHECK(memory.stray_bytes(head_major) == 0);
 }
@@ -672,9 +671,7 @@ TEST_CASE("a sink takes its share once, after the merge, and stays out of the me
     for (index_t h = 0; h < heads; ++h) {
       const support::exact_row row = support::merge_exactly(e, of.row_lses(b, h));
       const double share =
-          std::isfinite(row.lse)
-              ? 1 / (1 + std::exp(static_cast<double>(sinks[h]) - row.lse))
-              : 0;
+          std::isfinite(row.lse) ? 1 / (1 + std::exp(static_cast<double>(sinks[h]) - row.lse)) : 0;
       for (index_t d = 0; d < head_dim; ++d) {
         const std::vector<double> column = of.column(b, h, d);
         CHECK(std::fabs(static_cast<double>(of.result()(b, h, d)) - share * row.output(column)) <=
@@ -696,8 +693,9 @@ TEST_CASE("sixteen shards with types and strides of their own, and an output of 
   of.fill_randomly(random);
   guarded<bf16> rounded_memory(2 * 2 * 5);
   const auto rounded = packed_output(rounded_memory.data(), 2, 2, 5);
-  support::fill(rounded,
-                [&](const auto& at) { return from_float<bf16>(of.outputs()(3, at[0], at[1], at[2])); });
+  support::fill(rounded, [&](const auto& at) {
+    return from_float<bf16>(of.outputs()(3, at[0], at[1], at[2]));
+  });
   support::fill(fix<axis::rank>(of.outputs(), 3),
                 [&](const auto& at) { return to_float(rounded(at[0], at[1], at[2])); });
   const auto one = [&](index_t s) {
@@ -724,13 +722,12 @@ TEST_CASE("the host executor runs the same functions") {
   problem<float> other(2, 3, 4, 5);
   constexpr host_executor executor;
   REQUIRE(reference::lse_combine<e>(of.gathered(), of.result(), of.merged()).ok());
-  REQUIRE(executor
-              .lse_combine<e>(of.gathered(), other.result(), other.merged(), none,
-                              nan_policy::empty{})
-              .ok());
-  CHECK(wrong_elements(other.result(), [&](const auto& at) {
-          return of.result()(at[0], at[1], at[2]);
-        }) == 0);
+  REQUIRE(
+      executor
+          .lse_combine<e>(of.gathered(), other.result(), other.merged(), none, nan_policy::empty{})
+          .ok());
+  CHECK(wrong_elements(other.result(),
+                       [&](const auto& at) { return of.result()(at[0], at[1], at[2]); }) == 0);
   REQUIRE(executor.materialize(of.outputs(), other.outputs()).ok());
   CHECK(wrong_elements(other.outputs(), [&](const auto& at) {
           return of.outputs()(at[0], at[1], at[2], at[3]);
@@ -791,10 +788,10 @@ TEST_CASE("a refused combine writes nothing and says why") {
   }
   expect(combine(gathered, packed_output(static_cast<float*>(nullptr), 3, 4, 5)),
          errc::invalid_argument, "output", "", 0, 0);
-  expect(combine(gathered_shards{packed_outputs(static_cast<float*>(nullptr), 2, 3, 4, 5),
-                                 of.lses()},
-                 result),
-         errc::invalid_argument, "partial_output", "", 0, 0);
+  expect(
+      combine(gathered_shards{packed_outputs(static_cast<float*>(nullptr), 2, 3, 4, 5), of.lses()},
+              result),
+      errc::invalid_argument, "partial_output", "", 0, 0);
   expect(combine(gathered_shards{of.outputs(), packed_lses(static_cast<float*>(nullptr), 2, 3, 4)},
                  result),
          errc::invalid_argument, "partial_lse", "", 0, 0);
@@ -802,8 +799,8 @@ TEST_CASE("a refused combine writes nothing and says why") {
       of.result_memory.data(),
       {dim<axis::token>(3, 0), dim<axis::head>(4, 5), dim<axis::head_dim>(5, 1)});
   expect(combine(gathered, sharing), errc::overlap, "output", "token", 0, 1);
-  expect(combine(gathered, result, packed_lse(of.merged_memory.data(), 3, 3)),
-         errc::shape_mismatch, "merged_lse", "head", 3, 4);
+  expect(combine(gathered, result, packed_lse(of.merged_memory.data(), 3, 3)), errc::shape_mismatch,
+         "merged_lse", "head", 3, 4);
   const float sinks[3] = {};
   expect(combine(gathered, result, of.merged(), view(sinks, packed(extent<axis::head>(3)))),
          errc::shape_mismatch, "sink", "head", 3, 4);
@@ -816,14 +813,14 @@ TEST_CASE("a refused combine writes nothing and says why") {
 
   const auto one = [&](const auto& output, const auto& lse) { return shard{output, lse}; };
   const auto good = one(packed_output(outputs, 3, 4, 5), packed_lse(lses, 3, 4));
-  expect(combine(separate_shards(good, one(packed_output(outputs, 3, 4, 6),
-                                           packed_lse(lses, 3, 4))),
-                 result),
-         errc::shape_mismatch, "partial_output", "head_dim", 6, 5);
-  expect(combine(separate_shards(good, one(packed_output(outputs, 3, 4, 5),
-                                           packed_lse(lses, 2, 4))),
-                 result),
-         errc::shape_mismatch, "partial_lse", "token", 2, 3);
+  expect(
+      combine(separate_shards(good, one(packed_output(outputs, 3, 4, 6), packed_lse(lses, 3, 4))),
+              result),
+      errc::shape_mismatch, "partial_output", "head_dim", 6, 5);
+  expect(
+      combine(separate_shards(good, one(packed_output(outputs, 3, 4, 5), packed_lse(lses, 2, 4))),
+              result),
+      errc::shape_mismatch, "partial_lse", "token", 2, 3);
   const std::int32_t counts[2] = {};
   expect(combine(masked_shard{good.output, good.partial_lse,
                               view(counts, packed(extent<axis::token>(2)))},

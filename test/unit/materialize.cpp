@@ -28,8 +28,9 @@ using dynamic_view = view<T, layout<dim<axis::token>, dim<axis::head>, dim<axis:
 template <class T>
 dynamic_view<T> strided(T* data, index_t tokens, index_t heads, index_t head_dim, index_t by_token,
                         index_t by_head, index_t by_element) {
-  return {data, {dim<axis::token>(tokens, by_token), dim<axis::head>(heads, by_head),
-                 dim<axis::head_dim>(head_dim, by_element)}};
+  return {data,
+          {dim<axis::token>(tokens, by_token), dim<axis::head>(heads, by_head),
+           dim<axis::head_dim>(head_dim, by_element)}};
 }
 
 /// Distinct bits for every index.
@@ -120,12 +121,12 @@ TEST_CASE("A15: copying a corner of a matrix stays inside of what the corner spa
 
 TEST_CASE("B01: an LSE in [sequence, head, token] becomes one in [token, head] by its axes") {
   float memory[4] = {0, 1, 10, 11};
-  const auto produced =
-      view(memory, packed(extent<axis::sequence, 1>(), extent<axis::head, 2>(),
-                          extent<axis::token, 2>()));
+  const auto produced = view(memory, packed(extent<axis::sequence, 1>(), extent<axis::head, 2>(),
+                                            extent<axis::token, 2>()));
   const auto by_head = fix<axis::sequence>(produced, constant<0>);
   guarded<float> merged(4);
-  const auto wanted = view(merged.data(), packed(extent<axis::token, 2>(), extent<axis::head, 2>()));
+  const auto wanted =
+      view(merged.data(), packed(extent<axis::token, 2>(), extent<axis::head, 2>()));
   REQUIRE(reference::materialize(by_head, wanted).ok());
   CHECK(wanted(0, 0) == 0.0f);
   CHECK(wanted(0, 1) == 10.0f);
@@ -137,9 +138,9 @@ TEST_CASE("B01: an LSE in [sequence, head, token] becomes one in [token, head] b
 TEST_CASE("B03: a padded LSE per sequence and a packed one of all tokens hold the same numbers") {
   constexpr index_t lengths[2] = {1, 3};
   guarded<float> padded_memory(2 * 2 * 3);
-  const auto padded = view(padded_memory.data(), packed(extent<axis::sequence, 2>(),
-                                                        extent<axis::head, 2>(),
-                                                        extent<axis::token, 3>()));
+  const auto padded =
+      view(padded_memory.data(),
+           packed(extent<axis::sequence, 2>(), extent<axis::head, 2>(), extent<axis::token, 3>()));
   for (index_t n = 0; n < 2; ++n) {
     for (index_t h = 0; h < 2; ++h) {
       for (index_t i = 0; i < lengths[n]; ++i) {
@@ -148,8 +149,8 @@ TEST_CASE("B03: a padded LSE per sequence and a packed one of all tokens hold th
     }
   }
   guarded<float> packed_memory(2 * 4);
-  const auto all = view(packed_memory.data(), packed(extent<axis::head, 2>(),
-                                                     extent<axis::token, 4>()));
+  const auto all =
+      view(packed_memory.data(), packed(extent<axis::head, 2>(), extent<axis::token, 4>()));
   index_t first = 0;
   for (index_t n = 0; n < 2; ++n) {
     const auto from = slice<axis::token>(fix<axis::sequence>(padded, n), 0, lengths[n]);
@@ -290,14 +291,12 @@ TEST_CASE("static, mixed and dynamic layouts of either order of axes take the sa
   using head = dim<axis::head, 3, 48>;
   using head_dim = dim<axis::head_dim, 16, 1>;
   const auto by_token = of<token, head, head_dim>(nullptr);
-  const auto mixed = of<some_tokens, head, head_dim>(
-      nullptr, {some_tokens(4), head(), head_dim()});
+  const auto mixed = of<some_tokens, head, head_dim>(nullptr, {some_tokens(4), head(), head_dim()});
   const auto some_heads =
       of<token, dim<axis::head, dyn, 48>, head_dim>(nullptr, {{}, dim<axis::head, dyn, 48>(3), {}});
   const auto named_otherwise = of<head_dim, head, token>(nullptr);
   const auto dense = of<dim<axis::token, 4, 48>, dim<axis::head, 3, 16>, head_dim>(nullptr);
-  const auto head_major =
-      of<dim<axis::token, 4, 16>, dim<axis::head, 3, 64>, head_dim>(nullptr);
+  const auto head_major = of<dim<axis::token, 4, 16>, dim<axis::head, 3, 64>, head_dim>(nullptr);
   const auto transposed =
       of<dim<axis::token, 4, 48>, dim<axis::head, 3, 1>, dim<axis::head_dim, 16, 3>>(nullptr);
   const auto dynamic = strided<bf16>(nullptr, 4, 3, 16, 200, 50, 3);
@@ -370,8 +369,8 @@ TEST_CASE("a refused copy writes nothing") {
   };
   refused(good, strided<float>(to.data(), 2, 3, 5, 15, 5, 1), errc::shape_mismatch, "source",
           "head_dim", 4, 5);
-  refused(good, strided<float>(to.data(), 2, 2, 4, 12, 4, 1), errc::shape_mismatch, "source", "head",
-          3, 2);
+  refused(good, strided<float>(to.data(), 2, 2, 4, 12, 4, 1), errc::shape_mismatch, "source",
+          "head", 3, 2);
   refused(good, strided<float>(to.data(), 1, 3, 4, 12, 4, 1), errc::shape_mismatch, "source",
           "token", 2, 1);
   refused(good, strided<float>(to.data(), 2, 3, 4, 12, 4, 0), errc::overlap, "target", "head_dim",

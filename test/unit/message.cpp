@@ -128,8 +128,7 @@ TEST_CASE("peers inside of the heads: [token, head, rank, head_dim], and the LSE
 }
 
 TEST_CASE("head-major messages exchange the places of token and head") {
-  const message_plan plan =
-      made<float>({2, 3, 4, 8}, inline_outermost, wire_order::head_major);
+  const message_plan plan = made<float>({2, 3, 4, 8}, inline_outermost, wire_order::head_major);
   CHECK(plan.head_pitch() == 3 * 36);
   CHECK(plan.token_pitch() == 36);
   for (index_t n = 0; n < 2; ++n) {

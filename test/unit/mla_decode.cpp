@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -1004,8 +1005,8 @@ TEST_CASE("mla_decode: a wrong call says what is wrong and writes nothing") {
                                  given.options, out, lses);
   };
   const arguments fine{cache.kv, cache.table, cache.table_width, step.lengths, right};
-  const auto wrong = [&](auto change, errc code, const char* operand, index_t got,
-                         index_t expected) {
+  const auto wrong = [&](const std::function<void(arguments&)>& change, errc code,
+                         const char* operand, index_t got, index_t expected) {
     CAPTURE(operand);
     CAPTURE(got);
     arguments given = fine;

@@ -139,8 +139,8 @@ TEST_CASE("A01: half of the heads of a padded buffer is packed without a copy or
     }
     CHECK(wrong == 0);
     CHECK(nans == 0);
-    CHECK(message.stray_bytes(view(message.data(), layout(dim<axis::slot, dyn, 1>(
-                                                       plan.total_bytes)))) == 0);
+    CHECK(message.stray_bytes(
+              view(message.data(), layout(dim<axis::slot, dyn, 1>(plan.total_bytes)))) == 0);
   }
 }
 
@@ -168,8 +168,8 @@ TEST_CASE("A05: a column-major operand is scattered by rows, and summed from str
   // [[1, 2], [3, 4]] on both ranks, its first axis scattered: stored 1 3 2 4.
   float storage[2][4] = {{1, 3, 2, 4}, {1, 3, 2, 4}};
   float lse_storage[2] = {0, 0};
-  using column_major = view<float, layout<dim<axis::token, 1, 4>, dim<axis::head, 2, 1>,
-                                          dim<axis::head_dim, 2, 2>>>;
+  using column_major =
+      view<float, layout<dim<axis::token, 1, 4>, dim<axis::head, 2, 1>, dim<axis::head_dim, 2, 2>>>;
   const std::vector<column_major> outputs{column_major(storage[0]), column_major(storage[1])};
   const auto lse = packed_lse(lse_storage, 1, 2);
   const message_plan plan = made<float>({2, 1, 1, 2});
@@ -182,9 +182,9 @@ TEST_CASE("A05: a column-major operand is scattered by rows, and summed from str
     const view<float, layout<dim<axis::rank, 2, 7>, dim<axis::token, 1, 0>, dim<axis::head, 1, 0>,
                              dim<axis::head_dim, 2, 3>>>
         shards(memory.data());
-    REQUIRE(reference::unpack<e>(received[rank].data(), plan, shards,
-                                 packed_lses(lses.data(), 2, 1, 1))
-                .ok());
+    REQUIRE(
+        reference::unpack<e>(received[rank].data(), plan, shards, packed_lses(lses.data(), 2, 1, 1))
+            .ok());
     CHECK(memory.stray_bytes(shards) == 0);
     for (index_t d = 0; d < 2; ++d) {
       CHECK(shards(0, 0, 0, d) + shards(1, 0, 0, d) == expected[rank][d]);
@@ -196,8 +196,9 @@ TEST_CASE("A07: a sum of shards goes back through the view of the original memor
   // Ones, stride 3, on both ranks.
   constexpr index_t count = 4;
   guarded<float> storage[2] = {guarded<float>(10), guarded<float>(10)};
-  using every_third = view<float, layout<dim<axis::token, 1, 0>, dim<axis::head, 1, 0>,
-                                         dim<axis::head_dim, count, 3>>>;
+  using every_third =
+      view<float,
+           layout<dim<axis::token, 1, 0>, dim<axis::head, 1, 0>, dim<axis::head_dim, count, 3>>>;
   float lse_storage = 0;
   const auto lse = packed_lse(&lse_storage, 1, 1);
   const message_plan plan = made<float>({1, 1, 1, count});
@@ -211,7 +212,8 @@ TEST_CASE("A07: a sum of shards goes back through the view of the original memor
                              dim<axis::head_dim, count, 3>>>
         gapped(arrived[rank].data());
     float lse_out = nan;
-    REQUIRE(reference::unpack<e>(message.data(), plan, gapped, packed_lses(&lse_out, 1, 1, 1)).ok());
+    REQUIRE(
+        reference::unpack<e>(message.data(), plan, gapped, packed_lses(&lse_out, 1, 1, 1)).ok());
     CHECK(arrived[rank].stray_bytes(gapped) == 0);
   }
   for (int rank = 0; rank < 2; ++rank) {
@@ -287,9 +289,9 @@ float lse_after_a_message(T stored) {
   for (const message_format& format : formats) {
     const message_plan plan = made<bf16>({1, 1, 1, 1}, format);
     guarded<std::byte> message(plan.total_bytes);
-    REQUIRE(reference::pack<e>(packed_output(row, 1, 1, 1), packed_lse(lse, 1, 1), plan,
-                               message.data())
-                .ok());
+    REQUIRE(
+        reference::pack<e>(packed_output(row, 1, 1, 1), packed_lse(lse, 1, 1), plan, message.data())
+            .ok());
     back = nan;
     REQUIRE(reference::unpack<e>(message.data(), plan, packed_outputs(row_back, 1, 1, 1, 1),
                                  packed_lses(&back, 1, 1, 1))
@@ -334,8 +336,8 @@ void check_round_trip(index_t ranks, index_t tokens, index_t heads, index_t head
       const message_plan plan = made<T>({ranks, tokens, heads, head_dim}, format, order);
       guarded<std::byte> message(plan.total_bytes);
       REQUIRE(reference::pack<e>(output, lse, plan, message.data()).ok());
-      CHECK(message.stray_bytes(view(message.data(), layout(dim<axis::slot, dyn, 1>(
-                                                         plan.total_bytes)))) == 0);
+      CHECK(message.stray_bytes(
+                view(message.data(), layout(dim<axis::slot, dyn, 1>(plan.total_bytes)))) == 0);
       guarded<T> back_memory(tokens * all_heads * head_dim);
       guarded<float> lse_back_memory(tokens * all_heads);
       const auto back = packed_outputs(back_memory.data(), ranks, tokens, heads, head_dim);
@@ -416,9 +418,8 @@ TEST_CASE("C15: a row of valid count 0 is sent as empty, whatever LSE its produc
   const message_plan plan = made<float>({2, tokens, 2, 1});
   const auto check = [&](const auto& valid) {
     guarded<std::byte> message(plan.total_bytes);
-    REQUIRE(
-        reference::pack<e>(output, packed_lse(lses, tokens, heads), plan, message.data(), valid)
-            .ok());
+    REQUIRE(reference::pack<e>(output, packed_lse(lses, tokens, heads), plan, message.data(), valid)
+                .ok());
     for (index_t token = 0; token < tokens; ++token) {
       for (index_t head = 0; head < heads; ++head) {
         const float sent =
@@ -578,13 +579,11 @@ index_t wrong_after_round_trip(index_t ranks, index_t tokens, index_t heads, ind
   const auto lse_back = packed_lses(lse_memory.data(), ranks, tokens, heads);
   REQUIRE(reference::pack<e>(output, lse, plan, message.data()).ok());
   REQUIRE(reference::unpack<e>(message.data(), plan, back, lse_back).ok());
-  return wrong_elements(back,
-                        [&](const auto& at) {
-                          return numbered<T>(at[1], at[0] * heads + at[2], at[3]);
-                        }) +
-         wrong_elements(lse_back, [&](const auto& at) {
-           return numbered_lse(at[1], at[0] * heads + at[2]);
-         });
+  return wrong_elements(
+             back,
+             [&](const auto& at) { return numbered<T>(at[1], at[0] * heads + at[2], at[3]); }) +
+         wrong_elements(lse_back,
+                        [&](const auto& at) { return numbered_lse(at[1], at[0] * heads + at[2]); });
 }
 
 TEST_CASE("F06: no count of rows is too many for a message") {

@@ -12,6 +12,7 @@
 #include <headwise/plan/paged_kv.hpp>
 #include <headwise/view/view.hpp>
 
+#include <initializer_list>
 #include <type_traits>
 
 // The operands of a decode step with absorbed MLA, and what must be true of their shapes. All that
@@ -51,26 +52,40 @@ constexpr bool may_be_equal(index_t a, index_t b) noexcept {
   return a == dynamic_extent || b == dynamic_extent || a == b;
 }
 
+/// One extent that must be another.
+struct extent_check {
+  const char* operand;
+  const char* axis;
+  index_t got;
+  index_t expected;
+  const char* message;
+};
+
 template <class Axis, class View>
-constexpr status require_extent(const char* operand, const View& what, index_t expected,
-                                const char* message, source_line where) noexcept {
-  const index_t got = what.template extent<Axis>();
-  if (got == expected) return {};
-  return failure(errc::shape_mismatch, operand, message, got, expected, Axis::name, where);
+constexpr extent_check extent_is(const char* operand, const View& what, index_t expected,
+                                 const char* message) noexcept {
+  return {operand, Axis::name, what.template extent<Axis>(), expected, message};
 }
 
-/// The first failure, or ok. All arguments are evaluated: give it cheap checks.
-template <class... Statuses>
-constexpr status first_failure(const Statuses&... statuses) noexcept {
-  status first{};
-  static_cast<void>(((statuses.ok() || (first = statuses, false)) && ...));
-  return first;
+/// Errors: shape_mismatch, for the first that fails.
+constexpr status check_extents(std::initializer_list<extent_check> checks,
+                               source_line where) noexcept {
+  for (const extent_check& check : checks) {
+    if (check.got != check.expected) {
+      return failure(errc::shape_mismatch, check.operand, check.message, check.got, check.expected,
+                     check.axis, where);
+    }
+  }
+  return {};
 }
 
-/// `where` of a status that was made further in, so that it points at the caller.
-constexpr status at_line(status what, source_line where) noexcept {
-  if (!what.ok()) what.where = where;
-  return what;
+/// The first failure, as one of the caller's line, or ok.
+constexpr status first_failure(std::initializer_list<status> statuses, source_line where) noexcept {
+  for (status one : statuses) {
+    one.where = where;
+    if (!one.ok()) return one;
+  }
+  return {};
 }
 
 template <class View>
@@ -109,9 +124,10 @@ constexpr status check_mla_operands(const Query& query, const paged_kv<Record, S
       "headwise: mla_decode: query, output and LSE have the same tokens");
 
   const status well_formed =
-      first_failure(validate("query", query), validate("kv", kv), validate_target("output", output),
-                    validate_target("lse", lse));
-  if (!well_formed.ok()) return at_line(well_formed, where);
+      first_failure({validate("query", query), validate("kv", kv),
+                     validate_target("output", output), validate_target("lse", lse)},
+                    where);
+  if (!well_formed.ok()) return well_formed;
   // By bits and not by isfinite: also false for NaN, and -ffast-math cannot fold it.
   const auto scale_bits = bit_cast<std::uint64_t>(softmax_scale);
   if (scale_bits == 0 || scale_bits >= 0x7ff0000000000000u) {
@@ -120,15 +136,17 @@ constexpr status check_mla_operands(const Query& query, const paged_kv<Record, S
   }
   const index_t tokens = query.template extent<axis::token>();
   const index_t heads = query.template extent<axis::head>();
-  return first_failure(
-      require_extent<axis::head_dim>("query", query, Record::head_dim,
-                                     "the width of a key, latent and rope", where),
-      require_extent<axis::head_dim>("output", output, Record::latent,
-                                     "the width of the latent part, without rope", where),
-      require_extent<axis::head>("output", output, heads, "the heads of the query", where),
-      require_extent<axis::head>("lse", lse, heads, "the heads of the query", where),
-      require_extent<axis::token>("output", output, tokens, "the tokens of the query", where),
-      require_extent<axis::token>("lse", lse, tokens, "the tokens of the query", where));
+  const char* const heads_of_query = "the heads of the query";
+  const char* const tokens_of_query = "the tokens of the query";
+  return check_extents({extent_is<axis::head_dim>("query", query, Record::head_dim,
+                                                  "the width of a key, latent and rope"),
+                        extent_is<axis::head_dim>("output", output, Record::latent,
+                                                  "the width of the latent part, without rope"),
+                        extent_is<axis::head>("output", output, heads, heads_of_query),
+                        extent_is<axis::head>("lse", lse, heads, heads_of_query),
+                        extent_is<axis::token>("output", output, tokens, tokens_of_query),
+                        extent_is<axis::token>("lse", lse, tokens, tokens_of_query)},
+                       where);
 }
 
 /// A block table and lengths for `tokens` query rows.
@@ -141,9 +159,10 @@ constexpr status check_sequences(const BlockTable& block_table, const Lengths& l
   static_assert(view_of<Lengths, axis::sequence> && integer_view<Lengths>,
                 "headwise: sequence lengths are a view of integers over sequence");
   const status well_formed =
-      first_failure(validate("block_table", block_table), validate("lengths", lengths),
-                    kv_shard::make(shard.split, shard.rank).why());
-  if (!well_formed.ok()) return at_line(well_formed, where);
+      first_failure({validate("block_table", block_table), validate("lengths", lengths),
+                     kv_shard::make(shard.split, shard.rank).why()},
+                    where);
+  if (!well_formed.ok()) return well_formed;
   if (query_tokens < 1) {
     return failure(errc::invalid_argument, "query_tokens", "a sequence has at least one",
                    query_tokens, 1, "", where);
@@ -154,8 +173,9 @@ constexpr status check_sequences(const BlockTable& block_table, const Lengths& l
     return failure(errc::shape_mismatch, "query", "one row per sequence and query token", tokens,
                    rows.value(), axis::token::name, where);
   }
-  return require_extent<axis::sequence>("block_table", block_table, sequences,
-                                        "one row per sequence length", where);
+  return check_extents({extent_is<axis::sequence>("block_table", block_table, sequences,
+                                                  "one row per sequence length")},
+                       where);
 }
 
 }  // namespace detail

@@ -79,7 +79,7 @@ constexpr result<route_preference> parse_route_preference(const char* name) noex
     return *a == *b;
   };
   for (const auto preference : {route_preference::automatic, route_preference::packed}) {
-    if (equal(name, to_string(preference))) return preference;
+    if (name != nullptr && equal(name, to_string(preference))) return preference;
   }
   return failure(errc::invalid_argument, "route_preference", "is 'automatic' or 'packed'");
 }

@@ -44,21 +44,22 @@ status localize_topk(const Positions& positions, const BlockTable& block_table,
   static_assert(std::is_signed_v<slot_type>, "headwise: localize_topk: -1 says that there is none");
 
   const status well_formed =
-      detail::first_failure(validate("positions", positions), validate_target("slots", slots),
-                            validate_target("counts", counts));
-  if (!well_formed.ok()) return detail::at_line(well_formed, where);
+      detail::first_failure({validate("positions", positions), validate_target("slots", slots),
+                             validate_target("counts", counts)},
+                            where);
+  if (!well_formed.ok()) return well_formed;
   if (options.page_size < 1) {
     return failure(errc::invalid_argument, "page_size", "a page has at least one row",
                    options.page_size, 1, "", where);
   }
   const index_t tokens = positions.template extent<axis::token>();
   const index_t keys = positions.template extent<axis::key>();
-  const status shapes = detail::first_failure(
-      detail::require_extent<axis::token>("slots", slots, tokens, "the tokens of the positions",
-                                          where),
-      detail::require_extent<axis::key>("slots", slots, keys, "the keys of the positions", where),
-      detail::require_extent<axis::token>("counts", counts, tokens, "the tokens of the positions",
-                                          where));
+  const char* const tokens_of_positions = "the tokens of the positions";
+  const status shapes = detail::check_extents(
+      {detail::extent_is<axis::token>("slots", slots, tokens, tokens_of_positions),
+       detail::extent_is<axis::key>("slots", slots, keys, "the keys of the positions"),
+       detail::extent_is<axis::token>("counts", counts, tokens, tokens_of_positions)},
+      where);
   if (!shapes.ok()) return shapes;
   const index_t query_tokens = options.query_tokens;
   const status sequences =

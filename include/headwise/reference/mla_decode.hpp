@@ -307,9 +307,10 @@ status mla_decode_slots(const Query& query, const paged_kv<Record, Space>& kv, c
   const status shapes = check_mla_operands(query, kv, softmax_scale, output, lse, where);
   if (!shapes.ok()) return shapes;
   const index_t tokens = query.template extent<axis::token>();
-  const status listed = first_failure(
-      at_line(validate("slots", slots), where),
-      require_extent<axis::token>("slots", slots, tokens, "the tokens of the query", where));
+  const status well_formed = first_failure({validate("slots", slots)}, where);
+  if (!well_formed.ok()) return well_formed;
+  const status listed = check_extents(
+      {extent_is<axis::token>("slots", slots, tokens, "the tokens of the query")}, where);
   if (!listed.ok()) return listed;
   const status used = check_slots(slots, count_of, kv.slot_count(), where);
   if (!used.ok()) return used;
@@ -419,10 +420,12 @@ status mla_decode_sparse(const Query& query, const paged_kv<Record, Space>& kv, 
                          const Lse& lse, source_line where = source_line::current()) noexcept {
   static_assert(view_of<Counts, axis::token> && detail::integer_view<Counts>,
                 "headwise: mla_decode: counts are a view of integers over token");
-  const status counted = detail::first_failure(
-      detail::at_line(validate("counts", counts), where),
-      detail::require_extent<axis::token>("counts", counts, query.template extent<axis::token>(),
-                                          "the tokens of the query", where));
+  const status well_formed = detail::first_failure({validate("counts", counts)}, where);
+  if (!well_formed.ok()) return well_formed;
+  const status counted = detail::check_extents(
+      {detail::extent_is<axis::token>("counts", counts, query.template extent<axis::token>(),
+                                      "the tokens of the query")},
+      where);
   if (!counted.ok()) return counted;
   const auto count_of = [&](index_t token) { return static_cast<index_t>(counts(token)); };
   return detail::mla_decode_slots(query, kv, slots, count_of, softmax_scale, output, lse, where);

@@ -56,18 +56,20 @@ status top_k(const Scores& scores, const Positions& positions, const Selected& s
                 "headwise: top_k: a selected position must hold any position, and -1");
 
   const status well_formed =
-      detail::first_failure(validate("scores", scores), validate("positions", positions),
-                            validate_target("selected", selected));
-  if (!well_formed.ok()) return detail::at_line(well_formed, where);
+      detail::first_failure({validate("scores", scores), validate("positions", positions),
+                             validate_target("selected", selected)},
+                            where);
+  if (!well_formed.ok()) return well_formed;
   const index_t ranks = scores.template extent<axis::rank>();
   const index_t tokens = scores.template extent<axis::token>();
   const index_t keys = scores.template extent<axis::key>();
   const char* const same = "that of the scores";
-  const status shapes = detail::first_failure(
-      detail::require_extent<axis::rank>("positions", positions, ranks, same, where),
-      detail::require_extent<axis::token>("positions", positions, tokens, same, where),
-      detail::require_extent<axis::key>("positions", positions, keys, same, where),
-      detail::require_extent<axis::token>("selected", selected, tokens, same, where));
+  const status shapes =
+      detail::check_extents({detail::extent_is<axis::rank>("positions", positions, ranks, same),
+                             detail::extent_is<axis::token>("positions", positions, tokens, same),
+                             detail::extent_is<axis::key>("positions", positions, keys, same),
+                             detail::extent_is<axis::token>("selected", selected, tokens, same)},
+                            where);
   if (!shapes.ok()) return shapes;
 
   const auto score = permute<axis::rank, axis::token, axis::key>(scores);

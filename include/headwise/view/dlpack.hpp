@@ -75,12 +75,12 @@ constexpr bool dlpack_device_is(memory_space space, int device) noexcept {
   return space == memory_space::host && type == dlpack_device::cuda_host;
 }
 
-template <class T, memory_space Space, class... Axes, int Rank, int... I>
+template <class T, memory_space Space, class... Axes, int Rank, int... Position>
 constexpr auto view_of_rows(T* data, [[maybe_unused]] const index_row<Rank>& extents,
                             [[maybe_unused]] const index_row<Rank>& strides, axis_list<Axes...>,
-                            std::integer_sequence<int, I...>) noexcept {
+                            std::integer_sequence<int, Position...>) noexcept {
   return view<T, layout<dim<Axes>...>, Space>(
-      data, layout<dim<Axes>...>(dim<Axes>(extents[I], strides[I])...));
+      data, layout<dim<Axes>...>(dim<Axes>(extents[Position], strides[Position])...));
 }
 
 template <class T>

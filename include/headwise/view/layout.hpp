@@ -106,10 +106,10 @@ struct dim : detail::extent_field<Axis, Extent>, detail::stride_field<Axis, Stri
 
 namespace detail {
 
-template <int I, class... Types>
+template <int Position, class... Types>
 struct nth_type;
-template <int I, class First, class... Rest>
-struct nth_type<I, First, Rest...> : nth_type<I - 1, Rest...> {};
+template <int Position, class First, class... Rest>
+struct nth_type<Position, First, Rest...> : nth_type<Position - 1, Rest...> {};
 template <class First, class... Rest>
 struct nth_type<0, First, Rest...> {
   using type = First;
@@ -153,8 +153,8 @@ struct layout : Dims... {
   static_assert(((axis_count<typename Dims::axis_type> == 1) && ...),
                 "headwise: a layout names each axis once");
 
-  template <int I>
-  using dim_at = typename detail::nth_type<I, Dims...>::type;
+  template <int Position>
+  using dim_at = typename detail::nth_type<Position, Dims...>::type;
 
   static constexpr detail::index_row<rank> static_extents{{Dims::static_extent...}};
   static constexpr detail::index_row<rank> static_strides{{Dims::static_stride...}};
@@ -317,17 +317,17 @@ HEADWISE_HD constexpr index_t static_product_behind(const index_row<Count>& exte
 
 template <class Positions, class... Extents>
 struct packed_layout;
-template <int... I, class... Extents>
-struct packed_layout<std::integer_sequence<int, I...>, Extents...> {
-  static constexpr index_row<sizeof...(I)> sizes{{Extents::static_extent...}};
-  using type = layout<
-      dim<typename Extents::axis_type, Extents::static_extent, static_product_behind(sizes, I)>...>;
+template <int... Position, class... Extents>
+struct packed_layout<std::integer_sequence<int, Position...>, Extents...> {
+  static constexpr index_row<sizeof...(Position)> sizes{{Extents::static_extent...}};
+  using type = layout<dim<typename Extents::axis_type, Extents::static_extent,
+                          static_product_behind(sizes, Position)>...>;
 
   HEADWISE_HD static constexpr type make(Extents... extents) noexcept {
-    const index_row<sizeof...(I)> counts{{extents.count()...}};
-    return type(
-        dim<typename Extents::axis_type, Extents::static_extent, static_product_behind(sizes, I)>(
-            counts[I], static_product_behind(counts, I))...);
+    const index_row<sizeof...(Position)> counts{{extents.count()...}};
+    return type(dim<typename Extents::axis_type, Extents::static_extent,
+                    static_product_behind(sizes, Position)>(
+        counts[Position], static_product_behind(counts, Position))...);
   }
 };
 

@@ -113,13 +113,13 @@ template <>
 struct concatenated<> {
   using type = dim_list<>;
 };
-template <class... A>
-struct concatenated<dim_list<A...>> {
-  using type = dim_list<A...>;
+template <class... First>
+struct concatenated<dim_list<First...>> {
+  using type = dim_list<First...>;
 };
-template <class... A, class... B, class... Rest>
-struct concatenated<dim_list<A...>, dim_list<B...>, Rest...>
-    : concatenated<dim_list<A..., B...>, Rest...> {};
+template <class... First, class... Second, class... Rest>
+struct concatenated<dim_list<First...>, dim_list<Second...>, Rest...>
+    : concatenated<dim_list<First..., Second...>, Rest...> {};
 
 /// The dims of a layout with the one of Axis replaced by the dims of a list.
 template <class Axis, class List, class... Dims>

@@ -29,10 +29,10 @@ struct view_parts : view_pointer<T>, Layout {
       : view_pointer<T>{first}, Layout(dims) {}
 };
 
-/// A view of U over From is one of T over To too.
-template <class U, class From, class T, class To>
+/// A view of Other over From is one of T over To too.
+template <class Other, class From, class T, class To>
 inline constexpr bool view_widens = says_no_more_than<To, From> &&
-                                    (std::is_same_v<U, T> || std::is_same_v<const U, T>);
+                                    (std::is_same_v<Other, T> || std::is_same_v<const Other, T>);
 
 }  // namespace detail
 
@@ -53,9 +53,9 @@ class view {
   HEADWISE_HD constexpr explicit view(T* data) noexcept requires(Layout::is_static)
       : parts_(data, Layout{}) {}
   /// A view of T is a view of const T, and a static layout is a dynamic one.
-  template <class U, class From>
-    requires(detail::view_widens<U, From, T, Layout>)
-  HEADWISE_HD constexpr view(const view<U, From, Space>& other) noexcept  // NOLINT: implicit
+  template <class Other, class From>
+    requires(detail::view_widens<Other, From, T, Layout>)
+  HEADWISE_HD constexpr view(const view<Other, From, Space>& other) noexcept  // NOLINT: implicit
       : parts_(other.data(), other.layout()) {}
 
   HEADWISE_HD constexpr T* data() const noexcept { return parts_.data; }

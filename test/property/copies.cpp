@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: MIT
+// SPDX-FileCopyrightText: 2026 The Headwise authors
+
+// Laws of copy plans and copies, on random layouts, against lists of all elements.
+
+#include <headwise/plan/copy_plan.hpp>
+#include <headwise/reference/materialize.hpp>
+
+#include <support/copy_truth.hpp>
+#include <support/guarded.hpp>
+#include <support/random.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <vector>
+
+using namespace headwise;
+using support::guarded;
+using support::random_source;
+
+namespace {
+
+constexpr index_t dyn = dynamic_extent;
+
+struct shape {
+  std::array<index_t, 4> extents{};
+  std::array<index_t, 4> strides{};
+};
+
+/// Strides under which no two elements share memory: the dims in a random order from the innermost
+/// one on, each with or without a gap.
+void choose_strides(random_source& random, shape& of, int rank, bool target) {
+  int order[4] = {0, 1, 2, 3};
+  if (random.one_in(2)) {
+    random.shuffle(order, rank);
+  } else {
+    for (int i = 0; i < rank / 2; ++i) std::swap(order[i], order[rank - 1 - i]);  // row-major
+  }
+  index_t next = random.one_in(3) ? random.in(1, 3) : 1;
+  for (int i = 0; i < rank; ++i) {
+    const auto which = static_cast<std::size_t>(order[i]);
+    of.strides[which] = next;
+    if (of.extents[which] == 1 && random.one_in(2)) {
+      of.strides[which] = random.in(0, 100);  // is never used
+      continue;
+    }
+    if (!target && random.one_in(12)) {
+      of.strides[which] = 0;  // a source may repeat itself
+      continue;
+    }
+    next *= of.extents[which];
+    if (random.one_in(3)) next += random.in(1, 5);
+  }
+}
+
+shape some_extents(random_source& random, int rank) {
+  shape of;
+  for (int i = 0; i < rank; ++i) {
+    of.extents[static_cast<std::size_t>(i)] =
+        random.one_in(40) ? 0 : (random.one_in(4) ? 1 : random.in(1, 6));
+  }
+  return of;
+}
+
+std::array<index_t, 4> reordered(const std::array<index_t, 4>& values,
+                                 const std::array<std::size_t, 4>& axes) {
+  return {values[axes[0]], values[axes[1]], values[axes[2]], values[axes[3]]};
+}
+
+template <class T>
+using any_view =
+    view<T, layout<dim<axis::rank>, dim<axis::token>, dim<axis::head>, dim<axis::head_dim>>>;
+/// The same axes, named in another order.
+template <class T>
+using other_view =
+    view<T, layout<dim<axis::head>, dim<axis::head_dim>, dim<axis::rank>, dim<axis::token>>>;
+constexpr std::array<std::size_t, 4> other_order{2, 3, 0, 1};
+
+template <class View, class T>
+View made(T* data, const shape& of, const std::array<std::size_t, 4>& axes) {
+  const auto e = reordered(of.extents, axes);
+  const auto s = reordered(of.strides, axes);
+  using layout_type = typename View::layout_type;
+  return {data, layout_type(typename layout_type::template dim_at<0>(e[0], s[0]),
+                            typename layout_type::template dim_at<1>(e[1], s[1]),
+                            typename layout_type::template dim_at<2>(e[2], s[2]),
+                            typename layout_type::template dim_at<3>(e[3], s[3]))};
+}
+
+/// Everything that a plan and a copy of two values must be, by listing the elements. False with a
+/// line of output where something is not.
+template <class Source, class Target>
+bool holds(const Source& source, const Target& target, copy_kind promised) {
+  if (!check_copy("source", source, "target", target).ok()) return false;
+  const copy_steps steps = plan_copy(source, target);
+  const std::vector<support::move_of> moves = support::moves_of(source, target);
+  if (steps.empty != moves.empty()) return false;
+  if (support::moves_of(steps) != moves) return false;
+  if (moves.empty()) return steps.kind == copy_kind::contiguous;
+  const index_t run = support::longest_equal_run(moves);
+  if (steps.run != run || steps.run * steps.run_count() != static_cast<index_t>(moves.size())) {
+    return false;
+  }
+  if (steps.kind != (std::max)(support::kind_of(moves), promised)) return false;
+  return steps.vector_bytes ==
+         support::widest_vector(moves, run, sizeof(typename Target::value_type),
+                                reinterpret_cast<std::uintptr_t>(source.data()),
+                                reinterpret_cast<std::uintptr_t>(target.data()));
+}
+
+template <class T, class Source, class Target>
+bool copies(random_source& random, guarded<T>& from, guarded<T>& to, const Source& source,
+            const Target& target) {
+  for (index_t i = 0; i < from.size(); ++i) {
+    from.data()[i] = support::element_of_bits<T>(random.bits());
+  }
+  if (!reference::materialize(source, target).ok()) return false;
+  for (const support::move_of& one : support::moves_of(source, target)) {
+    if (!support::same_bits(target.data()[one.target], source.data()[one.source])) return false;
+  }
+  return to.stray_bytes(target) == 0;
+}
+
+template <class T, template <class> class SourceOf, template <class> class TargetOf>
+bool law_of_dynamic_views(random_source& random, const std::array<std::size_t, 4>& source_order,
+                          const std::array<std::size_t, 4>& target_order) {
+  shape reads = some_extents(random, 4);
+  shape writes = reads;
+  choose_strides(random, reads, 4, false);
+  if (random.one_in(3)) {
+    writes.strides = reads.strides;
+    for (const index_t stride : reads.strides) {
+      if (stride == 0) choose_strides(random, writes, 4, true);
+    }
+  } else {
+    choose_strides(random, writes, 4, true);
+  }
+  const auto blind_source = made<SourceOf<const T>>(static_cast<const T*>(nullptr), reads, source_order);
+  const auto blind_target = made<TargetOf<T>>(static_cast<T*>(nullptr), writes, target_order);
+  guarded<T> from(blind_source.span_size(), random.in(0, 8));
+  guarded<T> to(blind_target.span_size(), random.in(0, 8));
+  const auto source = made<SourceOf<const T>>(static_cast<const T*>(from.data()), reads, source_order);
+  const auto target = made<TargetOf<T>>(to.data(), writes, target_order);
+  return holds(source, target, copy_kind::strided) && copies(random, from, to, source, target);
+}
+
+constexpr std::array<std::size_t, 4> named_order{0, 1, 2, 3};
+
+TEST_CASE("coalescing keeps the index map, and plan and copy are what listing elements says") {
+  constexpr int iterations = 20000;
+  random_source random("copies of random layouts", iterations);
+  int wrong = 0;
+  for (int i = 0; i < iterations; ++i) {
+    bool good = false;
+    switch (random.in(0, 4)) {
+      case 0:
+        good = law_of_dynamic_views<bf16, any_view, any_view>(random, named_order, named_order);
+        break;
+      case 1:
+        good = law_of_dynamic_views<float, any_view, other_view>(random, named_order, other_order);
+        break;
+      case 2:
+        good = law_of_dynamic_views<fp8_e4m3, other_view, any_view>(random, other_order, named_order);
+        break;
+      case 3:
+        good = law_of_dynamic_views<double, other_view, other_view>(random, other_order, other_order);
+        break;
+      default:
+        good = law_of_dynamic_views<fp16, any_view, other_view>(random, named_order, other_order);
+        break;
+    }
+    if (!good) ++wrong;
+  }
+  CHECK(wrong == 0);
+}
+
+// Types as engines have them, and worse: head is 3 and head_dim is 4 where a type knows them.
+template <class... Dims>
+using of = layout<Dims...>;
+using packed_static = of<dim<axis::token, 5, 12>, dim<axis::head, 3, 4>, dim<axis::head_dim, 4, 1>>;
+using packed_batch = of<dim<axis::token, dyn, 12>, dim<axis::head, 3, 4>, dim<axis::head_dim, 4, 1>>;
+using sliced = of<dim<axis::token, dyn, 32>, dim<axis::head, 3, 4>, dim<axis::head_dim, 4, 1>>;
+using some_heads = of<dim<axis::token, dyn, 32>, dim<axis::head, dyn, 4>, dim<axis::head_dim, 4, 1>>;
+using pitched_rows = of<dim<axis::token>, dim<axis::head>, dim<axis::head_dim, dyn, 1>>;
+using known_rows = of<dim<axis::token>, dim<axis::head, 3>, dim<axis::head_dim, 4, 1>>;
+using head_major = of<dim<axis::head, 3>, dim<axis::token, dyn, 4>, dim<axis::head_dim, 4, 1>>;
+using transposed = of<dim<axis::head_dim, 4>, dim<axis::token, dyn, 3>, dim<axis::head, 3, 1>>;
+using columns = of<dim<axis::token, dyn, 100>, dim<axis::head, dyn, 20>, dim<axis::head_dim, dyn, 4>>;
+using one_head = of<dim<axis::token, dyn, 4>, dim<axis::head>, dim<axis::head_dim, dyn, 1>>;
+using open = of<dim<axis::token>, dim<axis::head>, dim<axis::head_dim>>;
+using odd_names = of<dim<axis::head_dim, 4, 1>, dim<axis::token, dyn, 12>, dim<axis::head, 3, 4>>;
+
+template <class Layout, class Axis>
+index_t static_extent = detail::dim_type<Layout, Axis>::static_extent;
+template <class Layout, class Axis>
+index_t static_stride = detail::dim_type<Layout, Axis>::static_stride;
+
+/// The layout with these values where its type leaves them open.
+template <class... Dims>
+layout<Dims...> valued(std::type_identity<layout<Dims...>>, const shape& of) {
+  const auto extent = [&of](const char* name) {
+    return of.extents[name == axis::token::name ? 0 : name == axis::head::name ? 1 : 2];
+  };
+  const auto stride = [&of](const char* name) {
+    return of.strides[name == axis::token::name ? 0 : name == axis::head::name ? 1 : 2];
+  };
+  return layout<Dims...>(Dims(extent(Dims::axis_type::name), stride(Dims::axis_type::name))...);
+}
+
+struct tally {
+  long tried = 0;
+  long promised_better = 0;
+  long wrong = 0;
+};
+
+template <class From, class To>
+void law_of_types(random_source& random, tally& count) {
+  using source_view = view<const bf16, From>;
+  using target_view = view<bf16, To>;
+  using plan = copy_plan<source_view, target_view>;
+  for (int i = 0; i < 40; ++i) {
+    shape reads;
+    const auto extent = [&]<class Axis>(std::type_identity<Axis>) {
+      if (static_extent<From, Axis> != dyn) return static_extent<From, Axis>;
+      if (static_extent<To, Axis> != dyn) return static_extent<To, Axis>;
+      return random.one_in(3) ? index_t{1} : random.in(1, 5);
+    };
+    reads.extents = {extent(std::type_identity<axis::token>{}),
+                     extent(std::type_identity<axis::head>{}),
+                     extent(std::type_identity<axis::head_dim>{}), 1};
+    shape writes = reads;
+    // Random strides, until they are the ones that the types know. Half of the time the open ones
+    // are what a packed buffer of the others would have, or a hair's breadth more.
+    const auto fit = [&]<class Layout>(shape& of, std::type_identity<Layout>, bool target) {
+      choose_strides(random, of, 3, target);
+      const auto known = [&]<class Axis>(std::type_identity<Axis>, std::size_t axis) {
+        if (static_stride<Layout, Axis> != dyn) of.strides[axis] = static_stride<Layout, Axis>;
+      };
+      known(std::type_identity<axis::token>{}, 0);
+      known(std::type_identity<axis::head>{}, 1);
+      known(std::type_identity<axis::head_dim>{}, 2);
+    };
+    fit(reads, std::type_identity<From>{}, false);
+    if (random.one_in(2)) writes.strides = reads.strides;
+    fit(writes, std::type_identity<To>{}, true);
+    if (random.one_in(2)) {
+      const auto follow = [&]<class Layout, class Axis>(shape& of, const shape& other,
+                                                        std::type_identity<Layout>,
+                                                        std::type_identity<Axis>, std::size_t axis) {
+        if (static_stride<Layout, Axis> == dyn) of.strides[axis] = other.strides[axis];
+      };
+      follow(writes, reads, std::type_identity<To>{}, std::type_identity<axis::token>{}, 0);
+      follow(writes, reads, std::type_identity<To>{}, std::type_identity<axis::head>{}, 1);
+      follow(writes, reads, std::type_identity<To>{}, std::type_identity<axis::head_dim>{}, 2);
+    }
+    const From from_layout = valued(std::type_identity<From>{}, reads);
+    const To to_layout = valued(std::type_identity<To>{}, writes);
+    // Aligned to 16 bytes: that is what a promise of vectors is about.
+    guarded<bf16> from(from_layout.span_size());
+    guarded<bf16> to(to_layout.span_size());
+    const source_view source(from.data(), from_layout);
+    const target_view target(to.data(), to_layout);
+    if (!validate_target("target", target).ok()) continue;
+    ++count.tried;
+    const copy_steps steps = plan_copy(source, target);
+    if (steps.kind < plan::kind || steps.vector_bytes % plan::vector_bytes != 0) {
+      ++count.promised_better;
+    }
+    // A run that the type knows divides into the value's.
+    if (plan::steps.run != dyn && steps.run % plan::steps.run != 0) ++count.promised_better;
+    // Kept by the elements themselves, too.
+    const std::vector<support::move_of> moves = support::moves_of(source, target);
+    if (plan::kind == copy_kind::contiguous && support::kind_of(moves) != copy_kind::contiguous) {
+      ++count.promised_better;
+    }
+    if (!holds(source, target, plan::kind)) ++count.wrong;
+    if (!copies(random, from, to, source, target)) ++count.wrong;
+  }
+}
+
+template <class... Layouts>
+struct type_list {};
+
+template <class To, class... From>
+void into(random_source& random, tally& count, type_list<From...>) {
+  (law_of_types<From, To>(random, count), ...);
+}
+template <class... Layouts>
+tally every_pair(random_source& random, type_list<Layouts...> all) {
+  tally count;
+  (into<Layouts>(random, count, all), ...);
+  return count;
+}
+
+TEST_CASE("what types promise of a copy is never better than what their values do") {
+  constexpr int pairs = 11 * 11 + 2 * 2;
+  random_source random("promises of types", pairs * 40);
+  // Static tokens only with themselves: the others are asked for any number.
+  tally count = every_pair(random, type_list<packed_batch, sliced, some_heads, pitched_rows,
+                                             known_rows, head_major, transposed, columns, one_head,
+                                             open, odd_names>{});
+  const tally with_static = every_pair(random, type_list<packed_static, sliced>{});
+  count.tried += with_static.tried;
+  count.promised_better += with_static.promised_better;
+  count.wrong += with_static.wrong;
+  std::printf("          %ld pairs of values were copies, the others had targets that overlap\n",
+              count.tried);
+  CHECK(count.tried > 1000);
+  CHECK(count.promised_better == 0);
+  CHECK(count.wrong == 0);
+}
+
+}  // namespace
