@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 
-// Plans: decisions as pure functions. What the types say is asserted, what the values say is printed.
+// Plans: decisions as pure functions. What the types say is asserted, what the values say is
+// printed.
 
 #include <headwise/headwise.hpp>
 
@@ -26,8 +27,9 @@ static_assert(shard_of_1.local_length(10) == 3);
 using heads_22_of_32 =
     view<const bf16, layout<dim<axis::token, dynamic_extent, 32 * 512>, dim<axis::head, 22, 512>,
                             dim<axis::head_dim, 512, 1>>>;
-using packed_22 = view<bf16, packed_layout_t<extent<axis::token>, extent<axis::head, 22>,
-                                             extent<axis::head_dim, 512>>>;
+using packed_22 =
+    view<bf16,
+         packed_layout_t<extent<axis::token>, extent<axis::head, 22>, extent<axis::head_dim, 512>>>;
 
 // One run of 22 * 512 elements per token, in vectors of 16 bytes. Were it `strided`, this would be
 // the line that says so.

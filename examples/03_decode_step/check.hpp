@@ -5,57 +5,16 @@
 // What a step must come to: the same attention, unsharded and in float64, and the bound of
 // docs/numerics.md on how far off rounding may be.
 
+#include "compare.hpp"
+#include "step.hpp"
+
 #include <cmath>
-#include <cstdint>
 #include <functional>
-#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "step.hpp"
-
 namespace demo {
-
-/// The comparison that came closest to its bound, or went furthest beyond.
-struct worst_case {
-  double error = 0;
-  double bound = 0;
-  double ratio = 0;
-  index_t compared = 0;
-  index_t beyond = 0;
-
-  void compare(double got, double expected, double allowed) {
-    ++compared;
-    const double off = got == expected ? 0.0 : std::fabs(got - expected);
-    const bool within = off <= allowed;  // not of a NaN
-    double part = off == 0 ? 0.0 : off / allowed;
-    if (!within) {
-      ++beyond;
-      if (!(part > 1)) part = std::numeric_limits<double>::infinity();
-    }
-    if (compared > 1 && part <= ratio) return;
-    error = off;
-    bound = allowed;
-    ratio = part;
-  }
-};
-
-/// FNV-1a over the bits of all results.
-class digest {
- public:
-  template <class T>
-  void add(const T* first, index_t count) {
-    const auto* bytes = reinterpret_cast<const unsigned char*>(first);
-    for (index_t i = 0; i < count * index_t{sizeof(T)}; ++i) {
-      hash_ = (hash_ ^ bytes[i]) * 0x100000001b3u;
-    }
-  }
-  std::uint64_t value() const { return hash_; }
-
- private:
-  std::uint64_t hash_ = 0xcbf29ce484222325u;
-};
 
 /// What came of a run.
 struct outcome {
@@ -93,8 +52,8 @@ struct truth {
   truth(const setting& how, std::span<const std::int32_t> candidates, outcome& result);
 };
 
-/// Half a unit in the last place of a payload, relative; and absolute below its normal numbers, twice,
-/// for partials and outputs.
+/// Half a unit in the last place of a payload, relative; and absolute below its normal numbers,
+/// twice, for partials and outputs.
 template <class T>
 inline constexpr double rounding = element_kind_of<T> == element_kind::f32   ? 0x1p-24
                                    : element_kind_of<T> == element_kind::f16 ? 0x1p-11
@@ -103,7 +62,8 @@ template <class T>
 inline constexpr double tiny = element_kind_of<T> == element_kind::f16 ? 0x1p-24 : 0x1p-126;
 
 /// One rank's results against the truth, within the bounds of docs/numerics.md against unsharded
-/// attention; on top of them, 2^-40 for what float64 rounds. `ranks`: the memory of its whole group.
+/// attention; on top of them, 2^-40 for what float64 rounds. `ranks`: the memory of its whole
+/// group.
 template <class Payload, log_base Base>
 void check_results(const gathered_heads& group, index_t rank,
                    const std::vector<rank_memory<Payload, Base>>& ranks, const truth& expected,

@@ -28,11 +28,13 @@ class pair_coverage {
   std::size_t total() const {
     std::size_t pairs = 0;
     for (std::size_t a = 0; a < counts_.size(); ++a) {
-      for (std::size_t b = 0; b < a; ++b) pairs += static_cast<std::size_t>(counts_[a] * counts_[b]);
+      for (std::size_t b = 0; b < a; ++b)
+        pairs += static_cast<std::size_t>(counts_[a] * counts_[b]);
     }
     return pairs;
   }
   std::size_t covered() const { return seen_.size(); }
+  const std::vector<int>& counts() const { return counts_; }
 
   template <class Choice>
   void add(const Choice& run) {

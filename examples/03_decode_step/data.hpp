@@ -2,11 +2,14 @@
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 #pragma once
 
-// Numbers for queries and keys, made from their place alone, so that each rank can make its own; and
-// memory in which everything that is not used is a NaN.
+// Numbers for queries and keys, made from their place alone, so that each rank can make its own;
+// and memory in which everything that is not used is a NaN.
 
 #include <headwise/plan/mla_call.hpp>
 #include <headwise/reference/kv_format.hpp>
+
+#include "coverage.hpp"
+#include "setting.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -14,9 +17,6 @@
 #include <span>
 #include <utility>
 #include <vector>
-
-#include "coverage.hpp"
-#include "setting.hpp"
 
 namespace demo {
 
@@ -59,7 +59,8 @@ class poisoned {
   std::span<T> span() { return {data(), static_cast<std::size_t>(count_)}; }
 
   bool guards_intact() const {
-    return is_poison(bytes_.data(), guard) && is_poison(bytes_.data() + bytes_.size() - guard, guard);
+    return is_poison(bytes_.data(), guard) &&
+           is_poison(bytes_.data() + bytes_.size() - guard, guard);
   }
 
  private:
@@ -69,7 +70,7 @@ class poisoned {
 };
 
 /// A hash of a place; the first word says what lies there.
-enum class stream : std::uint64_t { query, key, pages, candidates };
+enum class stream : std::uint64_t { query, key, loudness, pages, candidates };
 constexpr std::uint64_t hash_of(std::uint64_t seed, stream what, index_t a, index_t b, index_t c) {
   std::uint64_t h = mix(seed + static_cast<std::uint64_t>(what));
   for (const index_t part : {a, b, c}) h = mix(h ^ static_cast<std::uint64_t>(part));
@@ -85,20 +86,23 @@ constexpr float number(std::uint64_t hash, int lane) {
 /// The query of a row for a head of the model; dummy heads have none.
 template <class Row>
 void fill_query(const setting& how, index_t row, index_t head, const Row& query) {
+  const float scale = how.heads().is_dummy(head) ? 0.0f : 4.0f;
   for (index_t d = 0; d < head_dim; ++d) {
     const std::uint64_t hash = hash_of(how.seed, stream::query, row, head, d / 4);
-    const float value = 4.0f * number(hash, static_cast<int>(d % 4));
-    query(d) = from_float<bf16>(how.heads().is_dummy(head) ? 0.0f : value);
+    query(d) = from_float<bf16>(scale * number(hash, static_cast<int>(d % 4)));
   }
 }
 
-/// The key of a token, encoded into its record.
+/// The key of a token, encoded into its record. One in 32 is loud, so that ranks differ in weight.
 template <class Record>
 void fill_record(const setting& how, index_t sequence, index_t token, std::byte* record) {
+  const bool loud = hash_of(how.seed, stream::loudness, sequence, token, 0) % 32 == 0;
   float numbers[head_dim];
   for (index_t d = 0; d < head_dim; d += 4) {
     const std::uint64_t hash = hash_of(how.seed, stream::key, sequence, token, d);
-    for (int lane = 0; lane < 4; ++lane) numbers[d + lane] = number(hash, lane);
+    for (int lane = 0; lane < 4; ++lane) {
+      numbers[d + lane] = (loud ? 3.0f : 1.0f) * number(hash, lane);
+    }
   }
   reference::encode(Record{}, std::span<const float, head_dim>(numbers),
                     std::span<std::byte, Record::record_bytes>(
@@ -151,8 +155,8 @@ struct kv_cache {
 
   auto block_table() const {
     const auto sequences = static_cast<index_t>(table.size()) / table_width;
-    return view(table.data(), packed(extent<axis::sequence>(sequences),
-                                     extent<axis::page>(table_width)));
+    return view(table.data(),
+                packed(extent<axis::sequence>(sequences), extent<axis::page>(table_width)));
   }
 };
 
@@ -162,8 +166,7 @@ inline std::vector<std::int32_t> choose_candidates(const setting& how) {
   std::vector<std::int32_t> chosen(static_cast<std::size_t>(how.rows() * top_k), -1);
   for (index_t row = 0; row < how.rows(); ++row) {
     const index_t length = how.lengths[static_cast<std::size_t>(row / how.query_tokens)];
-    const index_t sees =
-        global_causal_bound(length, how.query_tokens, row % how.query_tokens);
+    const index_t sees = global_causal_bound(length, how.query_tokens, row % how.query_tokens);
     for (index_t i = 0; i < top_k; ++i) {
       const std::uint64_t hash = hash_of(how.seed, stream::candidates, row, i, 0);
       const index_t position = sees > top_k ? i * sees / top_k : i;

@@ -4,6 +4,8 @@
 
 // The command line: which levels of which factors, or a geometry and lengths of the user's own.
 
+#include "setting.hpp"
+
 #include <algorithm>
 #include <charconv>
 #include <functional>
@@ -12,8 +14,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "setting.hpp"
 
 namespace demo {
 
@@ -184,9 +184,9 @@ inline options parse_arguments(const std::vector<std::string>& words) {
       return read_level(text, which);
     };
   }
-  const std::map<std::string, bool*> flags{{"--full", &chosen.full}, {"--json", &chosen.json},
-                                           {"--list", &chosen.list}, {"--help", &chosen.help},
-                                           {"-h", &chosen.help},     {"--no-padding", &wanted.no_padding}};
+  const std::map<std::string, bool*> flags{
+      {"--full", &chosen.full}, {"--json", &chosen.json}, {"--list", &chosen.list},
+      {"--help", &chosen.help}, {"-h", &chosen.help},     {"--no-padding", &wanted.no_padding}};
   for (std::size_t i = 0; i < words.size() && chosen.error.empty(); ++i) {
     if (const auto flag = flags.find(words[i]); flag != flags.end()) {
       *flag->second = true;
@@ -202,8 +202,7 @@ inline options parse_arguments(const std::vector<std::string>& words) {
   }
   if (chosen.error.empty()) chosen.error = choose_shapes(wanted, chosen);
   if (chosen.error.empty()) {
-    chosen.error =
-        match_pages(chosen.levels[by_page].levels, chosen.levels[by_interleave].levels);
+    chosen.error = match_pages(chosen.levels[by_page].levels, chosen.levels[by_interleave].levels);
   }
   return chosen;
 }

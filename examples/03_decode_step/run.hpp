@@ -4,9 +4,9 @@
 
 // One run: the decode step of every group of the tensor-parallel ranks, and its check.
 
-#include <chrono>
-
 #include "check.hpp"
+
+#include <chrono>
 
 namespace demo {
 
@@ -38,7 +38,8 @@ step_facts run_group(const setting& how, const gathered_heads& group,
   return facts[0];
 }
 
-/// Combines again with NaN in place of all that the dummies brought: the real heads keep their bits.
+/// Combines again with NaN in place of all that the dummies brought: the real heads keep their
+/// bits.
 template <class Payload, log_base Base>
 void check_dummies(const setting& how, const gathered_heads& group, in_process_group& transport,
                    std::vector<rank_memory<Payload, Base>>& ranks, outcome& result) {

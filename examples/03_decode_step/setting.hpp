@@ -4,6 +4,7 @@
 
 // What a run of the demo can vary: the shapes of real models, and factors with a few levels each.
 
+#include <headwise/lse/log_base.hpp>
 #include <headwise/plan/head_split.hpp>
 #include <headwise/plan/kv_shard.hpp>
 #include <headwise/plan/message.hpp>
@@ -85,16 +86,16 @@ using factors = std::array<factor, factor_count>;
 
 inline factors default_factors() {
   return {{{"geometry", {}},
-               {"q", {{"1", 1}, {"3", 3}}, 1, 4},
-               {"interleave", {{"1", 1}, {"64", 64}}, 1, 4096},
-               {"attention", {{"dense", 0}, {"sparse", 1}}},
-               {"cache", {{"bf16", 0}, {"fp8_ds_mla", 1}}},
-               {"tile", {{"16", 16}, {"8", 8}}, 1, 128},
-               {"payload", {{"bf16", 0}, {"fp16", 1}, {"fp32", 2}}},
-               {"lse", {{"plane", 0}, {"inline", 1}}},
-               {"peers", {{"outermost", 0}, {"inside-heads", 1}}},
-               {"base", {{"e", 0}, {"two", 1}}},
-               {"page", {{"64", 64}, {"odd", odd_page}}, 1, 65536}}};
+           {"q", {{"1", 1}, {"3", 3}}, 1, 4},
+           {"interleave", {{"1", 1}, {"64", 64}}, 1, 4096},
+           {"attention", {{"dense", 0}, {"sparse", 1}}},
+           {"cache", {{"bf16", 0}, {"fp8_ds_mla", 1}}},
+           {"tile", {{"16", 16}, {"8", 8}}, 1, 128},
+           {"payload", {{"bf16", 0}, {"fp16", 1}, {"fp32", 2}}},
+           {"lse", {{"plane", 0}, {"inline", 1}}},
+           {"peers", {{"outermost", 0}, {"inside-heads", 1}}},
+           {"base", {{"e", 0}, {"two", 1}}},
+           {"page", {{"64", 64}, {"odd", odd_page}}, 1, 65536}}};
 }
 
 /// A level of each factor.
@@ -130,8 +131,16 @@ struct setting {
 /// Empty, one token, fewer tokens than ranks, both sides of a page's end (in the cache, and on each
 /// rank), and longer ones.
 inline std::vector<index_t> mixed_lengths(index_t ranks, index_t page) {
-  return {0,         1,         ranks - 1,         page - 1,          page,
-          page + 1,  700,       ranks * page - 1,  ranks * page,      ranks * page + 1,
+  return {0,
+          1,
+          ranks - 1,
+          page - 1,
+          page,
+          page + 1,
+          700,
+          ranks * page - 1,
+          ranks * page,
+          ranks * page + 1,
           index_t{4096}};
 }
 

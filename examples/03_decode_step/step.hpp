@@ -10,10 +10,10 @@
 #include <headwise/reference/mla_decode.hpp>
 #include <headwise/transport/in_process.hpp>
 
+#include "data.hpp"
+
 #include <algorithm>
 #include <string>
-
-#include "data.hpp"
 
 namespace demo {
 
@@ -43,8 +43,8 @@ auto lse_view(T* data, index_t rows, index_t heads) {
   return view(data, packed(extent<axis::token>(rows), extent<axis::head>(heads)));
 }
 
-/// All memory of one rank, sized once. The kernel's buffers have `tiled` heads, of which `heads` are
-/// the group's.
+/// All memory of one rank, sized once. The kernel's buffers have `tiled` heads, of which `heads`
+/// are the group's.
 template <class Payload, log_base Base>
 struct rank_memory {
   index_t rows, own_heads, heads, tiled;
@@ -70,9 +70,9 @@ struct rank_memory {
         merged(rows * own_heads),
         gather_workspace(
             all_gather_heads_bytes<bf16>({how.shape.dcp, rows, own_heads, head_dim}).value()),
-        scatter_workspace(lse_reduce_scatter_bytes<Payload>(
-                              {how.shape.dcp, rows, own_heads, latent}, how.format)
-                              .value()) {}
+        scatter_workspace(
+            lse_reduce_scatter_bytes<Payload>({how.shape.dcp, rows, own_heads, latent}, how.format)
+                .value()) {}
 
   // The live heads of the kernel's buffers. None of the slices can fail, as heads <= tiled.
   auto gathered_heads() {
@@ -92,9 +92,10 @@ template <index_t Heads, index_t Rows>
 using partial_of = layout<dim<axis::token, dynamic_extent, Rows * latent>,
                           dim<axis::head, Heads, latent>, dim<axis::head_dim, latent, 1>>;
 
-/// The shapes that the reduce-scatter is compiled for: what kernels make of these models. All others,
-/// and the payloads that no such kernel writes, take strides that are read from the view and not
-/// from its type; the bits are the same. How many instantiations there are can be seen here.
+/// The shapes that the reduce-scatter is compiled for: what kernels make of these models. All
+/// others, and the payloads that no such kernel writes, take strides that are read from the view
+/// and not from its type; the bits are the same. How many instantiations there are can be seen
+/// here.
 template <class Payload>
 struct known_partials {
   using type = layouts<>;
@@ -109,9 +110,9 @@ struct known_partials<bf16> {
 
 /// The layout of the LSE that belongs to a partial output, as static as that one is.
 template <class Partial, index_t Pitch = Partial::static_strides[0]>
-using lse_of = layout<dim<axis::token, dynamic_extent,
-                          Pitch == dynamic_stride ? dynamic_stride : Pitch / latent>,
-                      dim<axis::head, Partial::static_extents[1], 1>>;
+using lse_of = layout<
+    dim<axis::token, dynamic_extent, Pitch == dynamic_stride ? dynamic_stride : Pitch / latent>,
+    dim<axis::head, Partial::static_extents[1], 1>>;
 // [/snippet]
 
 /// This rank's keys, for all heads of the group.
@@ -119,8 +120,8 @@ template <class Record, class Query, class Output, class Lse>
 status attend(const setting& how, const kv_cache<Record>& cache,
               std::span<const std::int32_t> candidates, const Query& query, const Output& output,
               const Lse& partial_lse) {
-  const view lengths{how.lengths.data(), packed(extent<axis::sequence>(
-                                             static_cast<index_t>(how.lengths.size())))};
+  const view lengths{how.lengths.data(),
+                     packed(extent<axis::sequence>(static_cast<index_t>(how.lengths.size())))};
   if (how.attention == attention_kind::dense) {
     return reference::mla_decode(query, cache.pages, cache.block_table(), lengths,
                                  {softmax_scale, how.query_tokens, cache.shard}, output,
@@ -131,9 +132,9 @@ status attend(const setting& how, const kv_cache<Record>& cache,
   poisoned<std::int32_t> count_memory(how.rows());
   const view slots{slot_memory.data(), shape};
   const view counts{count_memory.data(), packed(extent<axis::token>(how.rows()))};
-  const status localized = reference::localize_topk(
-      view(candidates.data(), shape), cache.block_table(), lengths,
-      {how.page, how.query_tokens, cache.shard}, slots, counts);
+  const status localized =
+      reference::localize_topk(view(candidates.data(), shape), cache.block_table(), lengths,
+                               {how.page, how.query_tokens, cache.shard}, slots, counts);
   if (!localized.ok()) return localized;
   return reference::mla_decode_sparse(query, cache.pages, slots, counts, softmax_scale, output,
                                       partial_lse);
@@ -150,7 +151,8 @@ status combine(const setting& how, in_process& group, rank_memory<Payload, Base>
   const typename known_partials<Payload>::type known{};
   return dispatch(mine.partial_heads(), known, [&](const auto& partial) -> status {
     using partial_layout = typename std::remove_cvref_t<decltype(partial)>::layout_type;
-    const auto partial_lse = refine<lse_of<partial_layout>>(mine.partial_lse_heads(), "partial_lse");
+    const auto partial_lse =
+        refine<lse_of<partial_layout>>(mine.partial_lse_heads(), "partial_lse");
     if (!partial_lse.ok()) return partial_lse.why();
 
     facts.scatter = route_reduce_scatter(partial, partial_lse.value(), group.size(), options.format,
@@ -184,12 +186,9 @@ status decode_step(const setting& how, const kv_cache<Record>& cache,
           .value()
           .bytes_per_peer();
 
-  const status attended = attend(how, cache, candidates, gathered, mine.partial_heads(),
-                                 mine.partial_lse_heads());
-  if (!attended.ok()) {
-    static_cast<void>(group.refuse().ok());  // or the peers would wait for this rank
-    return attended;
-  }
+  const status attended =
+      attend(how, cache, candidates, gathered, mine.partial_heads(), mine.partial_lse_heads());
+  if (!attended.ok()) return group.refuse(attended);  // and the peers do not wait for this rank
   return combine(how, group, mine, facts);
 }
 

@@ -119,9 +119,9 @@ class Cuda:
         )
         return checks.must_run(self.command("-c", source, "-o", source.with_suffix(".o")))
 
-    def views_on_device(self):
-        source = common.HERE / "views_on_device.cu"
-        return checks.must_run(self.command("-c", source, "-o", self.scratch / "views.o"))
+    def compiles(self, name):
+        source = common.HERE / f"{name}.cu"
+        return checks.must_run(self.command("-c", source, "-o", self.scratch / f"{name}.o"))
 
     def same_types(self, cxx):
         folder = self.folder("types_" + common.name_of(cxx))
@@ -176,7 +176,11 @@ def main():
                 lambda: cuda.kernels_linked("-rdc=true"),
             ),
             ("N02: one kernel from two shared objects", cuda.kernels_shared),
-            ("N06: N14: every view function on the device", cuda.views_on_device),
+            (
+                "N06: N14: every view function on the device",
+                lambda: cuda.compiles("views_on_device"),
+            ),
+            ("views from and to cuda::std::mdspan", lambda: cuda.compiles("mdspan_of_cuda")),
             ("N11: a C++17 .cu gives our #error", cuda.cpp17),
             ("N12: other types named half and bfloat16, nvcc", cuda.other_types),
         ]

@@ -84,9 +84,10 @@ def sources_listed(folder, pattern):
     if not build.exists():
         return ""
     named = set(re.findall(r"'([\w/.-]+)'", build.read_text()))
-    found = {path.name for path in (checks.ROOT / folder).glob(pattern)}
-    left_out = [n for n in found if n not in named and pathlib.PurePath(n).stem not in named]
-    return "\n".join(f"{folder}/{n} is not in {folder}/meson.build" for n in sorted(left_out))
+    found = {path.relative_to(build.parent) for path in build.parent.glob(pattern)}
+    # A fuzz target is listed by its stem.
+    left_out = [path for path in found if not named & {str(path), path.stem}]
+    return "\n".join(f"{folder}/{path} is not in {folder}/meson.build" for path in sorted(left_out))
 
 
 def stems():
@@ -150,7 +151,7 @@ def main():
         ("test/gpu", "*.cu"),
         ("test/multi_gpu", "*.cu"),
         ("bench", "*.c*"),
-        ("examples", "*.c*"),
+        ("examples", "**/*.c*"),
     ):
         report.check(f"{folder}/meson.build lists each source", sources_listed(folder, pattern))
     report.check("each kernel has its reference, test and bench", stems())

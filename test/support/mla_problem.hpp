@@ -350,47 +350,51 @@ struct problem : any_problem {
 };
 
 /// Output and LSE of a call, full of NaN before it.
-template <class Element, index_t Latent, headwise::log_base Base = headwise::log_base::e>
-struct outputs {
+template <class Element, headwise::log_base Base = headwise::log_base::e>
+struct any_outputs {
   index_t tokens;
   index_t heads;
+  index_t width;
   std::vector<Element> output;
   std::vector<headwise::lse<Base>> lses;
 
-  outputs(index_t t, index_t h) : tokens(t), heads(h) {
-    output.resize(at(t * h * Latent));
-    lses.resize(at(t * h));
-    std::memset(static_cast<void*>(output.data()), 0xff, output.size() * sizeof(Element));
-    std::memset(static_cast<void*>(lses.data()), 0xff, lses.size() * sizeof(lses[0]));
+  any_outputs(index_t t, index_t h, index_t w) : tokens(t), heads(h), width(w) {
+    Element poison;
+    std::memset(&poison, 0xff, sizeof poison);
+    output.assign(at(t * h * w), poison);
+    headwise::lse<Base> lse_poison;
+    std::memset(&lse_poison, 0xff, sizeof lse_poison);
+    lses.assign(at(t * h), lse_poison);
   }
 
   auto output_view() {
     using namespace headwise;
     return view(output.data(), packed(extent<axis::token>(tokens), extent<axis::head>(heads),
-                                      extent<axis::head_dim>(Latent)));
+                                      extent<axis::head_dim>(width)));
   }
   auto lse_view() {
     using namespace headwise;
     return view(lses.data(), packed(extent<axis::token>(tokens), extent<axis::head>(heads)));
   }
   const Element* row(index_t token, index_t head) const {
-    return output.data() + (token * heads + head) * Latent;
+    return output.data() + (token * heads + head) * width;
   }
   float lse_of(index_t token, index_t head) const { return lses[at(token * heads + head)].value; }
 
-  bool untouched() const {
-    const auto poisoned = [](const void* data, std::size_t bytes) {
-      const auto* byte = static_cast<const unsigned char*>(data);
-      return std::all_of(byte, byte + bytes, [](unsigned char b) { return b == 0xff; });
+  bool untouched() const { return same_bits(any_outputs(tokens, heads, width)); }
+
+  bool same_bits(const any_outputs& other) const {
+    const auto same = [](const auto& a, const auto& b) {
+      return a.size() == b.size() &&
+             (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0);
     };
-    return poisoned(output.data(), output.size() * sizeof(Element)) &&
-           poisoned(lses.data(), lses.size() * sizeof(lses[0]));
+    return same(output, other.output) && same(lses, other.lses);
   }
-  bool same_bits(const outputs& other) const {
-    return output.size() == other.output.size() && lses.size() == other.lses.size() &&
-           std::memcmp(output.data(), other.output.data(), output.size() * sizeof(Element)) == 0 &&
-           std::memcmp(lses.data(), other.lses.data(), lses.size() * sizeof(lses[0])) == 0;
-  }
+};
+
+template <class Element, index_t Width, headwise::log_base Base = headwise::log_base::e>
+struct outputs : any_outputs<Element, Base> {
+  outputs(index_t t, index_t h) : any_outputs<Element, Base>(t, h, Width) {}
 };
 
 }  // namespace mla_test

@@ -247,22 +247,22 @@ TEST_CASE("L05: paged_kv: a row lies at page * page stride, not at page * page s
   CHECK(kv.offset(2, 5) == 129232);
   CHECK(kv.offset(2, 5) / 656 == 197);
   CHECK(kv.slot_count() == 256);
-  const std::byte memory[1] = {};
-  const paged_kv<fp8> placed{memory, 4, 64, 96 * 656, 656};
-  CHECK(placed.record(2, 5) - memory == 129232);
-  CHECK(placed.record(2 * 64 + 5) - memory == 129232);  // a slot counts rows, not strides
+  const std::vector<std::byte> memory(4 * 96 * 656);
+  const paged_kv<fp8> placed{memory.data(), 4, 64, 96 * 656, 656};
+  CHECK(placed.record(2, 5) - memory.data() == 129232);
+  CHECK(placed.record(2 * 64 + 5) - memory.data() == 129232);  // a slot counts rows, not strides
 }
 
 TEST_CASE("L06: paged_kv: two tensors may share blocks") {
   // Strides (131072, 1024, ...) of bf16 elements, the second tensor 65536 elements behind the
   // first.
   using row = kv_bf16<512, 0>;
-  const std::byte memory[1] = {};
-  const paged_kv<row> first{memory, 8, 64, 131072 * 2, 1024 * 2};
-  const paged_kv<row> second{memory + 65536 * 2, 8, 64, 131072 * 2, 1024 * 2};
+  const std::vector<std::byte> memory(8 * 131072 * 2);
+  const paged_kv<row> first{memory.data(), 8, 64, 131072 * 2, 1024 * 2};
+  const paged_kv<row> second{memory.data() + 65536 * 2, 8, 64, 131072 * 2, 1024 * 2};
   CHECK(validate("kv", second).ok());
-  CHECK((second.record(1, 0) - memory) / 2 == 196608);
-  CHECK((first.record(1, 3) - memory) / 2 == 131072 + 3 * 1024);
+  CHECK((second.record(1, 0) - memory.data()) / 2 == 196608);
+  CHECK((first.record(1, 3) - memory.data()) / 2 == 131072 + 3 * 1024);
 }
 
 TEST_CASE("F01: paged_kv: offsets are 64 bits wide") {
@@ -272,11 +272,11 @@ TEST_CASE("F01: paged_kv: offsets are 64 bits wide") {
 }
 
 TEST_CASE("paged_kv: packed pages have no gaps") {
-  const std::byte memory[1] = {};
-  const auto kv = paged_kv<fp8>::packed(memory, 3, 53);
+  const std::vector<std::byte> memory(3 * 53 * 656);
+  const auto kv = paged_kv<fp8>::packed(memory.data(), 3, 53);
   CHECK(kv.page_stride == 53 * 656);
   CHECK(kv.row_stride == 656);
-  CHECK(kv.record(2, 52) - memory == (3 * 53 - 1) * 656);
+  CHECK(kv.record(2, 52) - memory.data() == (3 * 53 - 1) * 656);
   CHECK(validate("kv", kv).ok());
 }
 

@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 
 // The mdspan here is a stand-in with the interface of [mdspan], as small as the conversions allow:
-// the headers may need nothing else. test/headers/device_views.cu does the same with
+// the headers may need nothing else. test/headers/mdspan_of_cuda.cu does the same with
 // cuda::std::mdspan, and this file with std::mdspan where the library has it.
 
 #include <headwise/view/mdspan.hpp>

@@ -299,7 +299,8 @@ TEST_CASE("split: groups that only the running program knows are checked") {
   CHECK(by(5).why().code == errc::shape_mismatch);
   CHECK(std::string(by(5).why().axis) == "head");
   CHECK(by(5).why().got == 12);
-  CHECK(by(5).why().expected == 10);
+  CHECK(by(5).why().expected == 15);
+  CHECK(by(INT64_MAX).why().expected == INT64_MAX);
   CHECK(by(0).why().code == errc::invalid_argument);
   CHECK(by(0).why().got == 0);
   CHECK(by(-3).why().code == errc::invalid_argument);
@@ -331,6 +332,17 @@ TEST_CASE("views without elements may be null, and stay so") {
   CHECK(fix<axis::head>(none, 5).data() == nullptr);
   CHECK(fix<axis::head>(none, constant<31>).data() == nullptr);
   CHECK(split<axis::head, axis::rank, axis::head>(none, constant<2>).data() == nullptr);
+}
+
+TEST_CASE("a slice of no entries stays within its parent") {
+  float memory[4 * 32] = {};
+  const auto live =
+      slice<axis::head>(make_view(memory, packed(extent<axis::token>(4), extent<axis::head, 32>())),
+                        constant<0>, constant<22>);
+  const auto behind = slice<axis::token>(live, 4, 0);
+  REQUIRE(behind.ok());
+  CHECK(behind.value().empty());
+  CHECK(behind.value().data() == memory);
 }
 
 TEST_CASE("fix takes an axis away, down to a single element") {

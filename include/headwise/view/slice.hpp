@@ -11,10 +11,11 @@ namespace headwise::inline v0 {
 
 namespace detail {
 
-/// A view without elements may have a null pointer, which must not be moved.
-template <class T>
-HEADWISE_HD constexpr T* moved(T* data, index_t elements) noexcept {
-  return data == nullptr ? data : data + elements;
+/// Where a part of a view begins. A part without elements begins where the whole does: that may be
+/// null, and what lies behind it need not be there.
+template <class T, class Layout>
+HEADWISE_HD constexpr T* moved(T* data, index_t elements, const Layout& part) noexcept {
+  return part.empty() ? data : data + elements;
 }
 
 /// The dim that stands for Axis after the change: `changed` itself, or the parent's.
@@ -41,8 +42,8 @@ HEADWISE_HD constexpr auto slice_unchecked(const view<T, Layout, Space>& parent,
   const index_t stride = parent.template stride<Axis>();
   const dim<Axis, Count, dim_type<Layout, Axis>::static_stride> kept(count, stride);
   const auto sliced = replace_dim<Axis>(parent.layout(), kept);
-  return view<T, std::remove_cv_t<decltype(sliced)>, Space>(moved(parent.data(), first * stride),
-                                                            sliced);
+  return view<T, std::remove_cv_t<decltype(sliced)>, Space>(
+      moved(parent.data(), first * stride, sliced), sliced);
 }
 
 constexpr status check_slice(index_t first, index_t count, index_t extent,
@@ -138,7 +139,7 @@ HEADWISE_HD constexpr auto fix_unchecked(const view<T, layout<Dims...>, Space>& 
                                          index_t index) noexcept {
   const auto rest = keep_dims(parent.layout(), dims_with<Axis, dim_list<>, Dims...>{});
   return view<T, std::remove_cv_t<decltype(rest)>, Space>(
-      moved(parent.data(), index * parent.template stride<Axis>()), rest);
+      moved(parent.data(), index * parent.template stride<Axis>(), rest), rest);
 }
 
 template <class Wanted, class Parent, class Outer, class Inner>
@@ -184,9 +185,10 @@ constexpr status check_split(index_t count, index_t extent, const char* axis) no
                    count, 1, axis);
   }
   if (extent % count != 0) {
+    const index_t below = extent - extent % count;
     return failure(errc::shape_mismatch, "split",
-                   "the extent is not a multiple of the number of groups", extent,
-                   extent - extent % count, axis);
+                   "the extent is not a multiple of the number of groups; expected is the next one",
+                   extent, below > INT64_MAX - count ? below : below + count, axis);
   }
   return {};
 }
@@ -244,7 +246,7 @@ HEADWISE_HD constexpr auto split(const view<T, Layout, Space>& parent, constant_
 }
 
 /// The same where the parent's extent is a run-time value; returns a result.
-/// Errors: shape_mismatch, with the extent and the largest multiple of `Count` below it.
+/// Errors: shape_mismatch, with the extent and the next multiple of `Count`.
 template <axis_type Axis, axis_type Outer, axis_type Inner, class T, class Layout,
           memory_space Space, index_t Count>
   requires(detail::dim_type<Layout, Axis>::static_extent == dynamic_extent)

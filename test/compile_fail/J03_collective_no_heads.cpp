@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+// SPDX-FileCopyrightText: 2026 The Headwise authors
+
+// expect: headwise: lse_reduce_scatter: there are no heads
+// An empty head axis.
+
+#include <headwise/collective/lse_reduce_scatter.hpp>
+#include <headwise/reference/host_executor.hpp>
+#include <headwise/transport/in_process.hpp>
+
+using namespace headwise;
+
+#ifndef PASS
+constexpr index_t heads = 0;
+#else
+constexpr index_t heads = 12;
+#endif
+
+using partial_rows = view<const bf16, packed_layout_t<extent<axis::token>, extent<axis::head, heads>,
+                                                      extent<axis::head_dim, 512>>>;
+using lses = view<const float, packed_layout_t<extent<axis::token>, extent<axis::head, heads>>>;
+using own_rows = view<bf16, packed_layout_t<extent<axis::token>, extent<axis::head>,
+                                            extent<axis::head_dim, 512>>>;
+
+status reduce(in_process& group, const partial_rows& output, const lses& lse, const own_rows& own,
+              std::span<std::byte> room) {
+  return lse_reduce_scatter<log_base::e>(host_executor{}, group, output, lse, own, none, room);
+}

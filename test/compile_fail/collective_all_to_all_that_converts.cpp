@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// SPDX-FileCopyrightText: 2026 The Headwise authors
+
+// expect: headwise: an all-to-all moves bits and does not convert between element types
+// fp8 received as plain bytes of another meaning.
+
+#include <headwise/collective/all_to_all.hpp>
+#include <headwise/reference/host_executor.hpp>
+#include <headwise/transport/in_process.hpp>
+
+using namespace headwise;
+
+#ifndef PASS
+using element = std::uint8_t;
+#else
+using element = fp8_e4m3;
+#endif
+template <class T>
+using entries = view<T, packed_layout_t<extent<axis::rank>, extent<axis::token>>>;
+
+status exchange(in_process& group, const entries<const fp8_e4m3>& send,
+                const entries<element>& receive, std::span<std::byte> room) {
+  return all_to_all(host_executor{}, group, send, receive, room);
+}

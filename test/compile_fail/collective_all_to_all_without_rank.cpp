@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// SPDX-FileCopyrightText: 2026 The Headwise authors
+
+// expect: headwise: all_to_all exchanges views over rank and the same other axes
+// Nothing says which part goes to which rank.
+
+#include <headwise/collective/all_to_all.hpp>
+#include <headwise/reference/host_executor.hpp>
+#include <headwise/transport/in_process.hpp>
+
+using namespace headwise;
+
+#ifndef PASS
+using outer = axis::sequence;
+#else
+using outer = axis::rank;
+#endif
+template <class T>
+using entries = view<T, packed_layout_t<extent<outer>, extent<axis::token>, extent<axis::head>>>;
+
+status exchange(in_process& group, const entries<const bf16>& send, const entries<bf16>& receive,
+                std::span<std::byte> room) {
+  return all_to_all(host_executor{}, group, send, receive, room);
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+// SPDX-FileCopyrightText: 2026 The Headwise authors
+
+// expect: headwise: heads are gathered over token, head and head_dim
+// The rank as an axis of its own in what is gathered.
+
+#include <headwise/collective/all_gather_heads.hpp>
+#include <headwise/reference/host_executor.hpp>
+#include <headwise/transport/in_process.hpp>
+
+using namespace headwise;
+
+using query = view<const bf16, packed_layout_t<extent<axis::token>, extent<axis::head, 11>,
+                                               extent<axis::head_dim, 576>>>;
+
+#ifndef PASS
+using outer = axis::rank;
+#else
+using outer = axis::token;
+#endif
+using gathered = view<bf16, packed_layout_t<extent<outer>, extent<axis::head>,
+                                            extent<axis::head_dim, 576>>>;
+
+status gather(in_process& group, const query& local, const gathered& all,
+              std::span<std::byte> room) {
+  return all_gather_heads(host_executor{}, group, local, all, room);
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+// SPDX-FileCopyrightText: 2026 The Headwise authors
+
+// expect: headwise: output has the element type of partial_output
+// Partial results of bf16 into an output of fp16.
+
+#include <headwise/collective/lse_reduce_scatter.hpp>
+#include <headwise/reference/host_executor.hpp>
+#include <headwise/transport/in_process.hpp>
+
+using namespace headwise;
+
+using partial_rows = view<const bf16, packed_layout_t<extent<axis::token>, extent<axis::head>,
+                                                      extent<axis::head_dim, 512>>>;
+
+#ifndef PASS
+using own_element = fp16;
+#else
+using own_element = bf16;
+#endif
+using own_rows = view<own_element, packed_layout_t<extent<axis::token>, extent<axis::head>,
+                                            extent<axis::head_dim, 512>>>;
+using lses = view<const float, packed_layout_t<extent<axis::token>, extent<axis::head>>>;
+
+status reduce(in_process& group, const partial_rows& output, const lses& lse, const own_rows& own,
+              std::span<std::byte> room) {
+  return lse_reduce_scatter<log_base::e>(host_executor{}, group, output, lse, own, none, room);
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// SPDX-FileCopyrightText: 2026 The Headwise authors
+
+// expect: headwise: valid counts are a view of integers over token
+// Counts of keys are integers.
+
+#include <headwise/collective/lse_reduce_scatter.hpp>
+#include <headwise/reference/host_executor.hpp>
+#include <headwise/transport/in_process.hpp>
+
+using namespace headwise;
+
+using partial_rows = view<const bf16, packed_layout_t<extent<axis::token>, extent<axis::head>,
+                                                      extent<axis::head_dim, 512>>>;
+using own_rows = view<bf16, packed_layout_t<extent<axis::token>, extent<axis::head>,
+                                            extent<axis::head_dim, 512>>>;
+using lses = view<const float, packed_layout_t<extent<axis::token>, extent<axis::head>>>;
+
+#ifndef PASS
+using count = float;
+#else
+using count = int;
+#endif
+using counts = view<const count, packed_layout_t<extent<axis::token>>>;
+
+status reduce(in_process& group, const partial_rows& output, const lses& lse, const own_rows& own,
+              std::span<std::byte> room, const counts& valid) {
+  return lse_reduce_scatter<log_base::e>(host_executor{}, group, output, lse, own, none, room, {},
+                                         valid);
+}
