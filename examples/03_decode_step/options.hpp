@@ -119,6 +119,7 @@ inline std::string sentence(const headwise::status& what) {
 /// The geometries to run, or why one cannot be.
 inline std::string choose_shapes(const wanted_shape& wanted, options& chosen) {
   std::vector<model> which(std::begin(models), std::end(models));
+  if (wanted.heads > 0 && !wanted.model.empty()) return "--heads, --geometry: exclude each other";
   if (wanted.heads > 0) which = {{"own", wanted.heads}};
   if (!wanted.model.empty()) {
     std::erase_if(which, [&](const model& one) { return one.name != wanted.model; });

@@ -16,16 +16,16 @@ constexpr std::int64_t heads = 22;  // of both ranks
 constexpr std::int64_t tiled = 32;  // as the kernel writes them
 constexpr std::int64_t own = 11;
 
-constexpr engine::bfloat nan{0x7fff};
+constexpr engine::bfloat unwritten{0x7fff};  // a NaN
 constexpr engine::bfloat two{0x4000};
 constexpr engine::bfloat four{0x4080};
 constexpr engine::bfloat six{0x40c0};
 
 /// Both ranks' LSEs are equal, and so are their weights: 2 and 6 make 4, to the last bit.
 bool one_rank(engine::communicator& ranks, int rank) {
-  std::vector<engine::bfloat> output_memory(rows * tiled * 512, nan);
+  std::vector<engine::bfloat> output_memory(rows * tiled * 512, unwritten);
   std::vector<float> lse_memory(rows * tiled, 1.5f);
-  std::vector<engine::bfloat> merged_memory(rows * own * 512, nan);
+  std::vector<engine::bfloat> merged_memory(rows * own * 512, unwritten);
   const engine::tensor<engine::bfloat, 3> kernel_wrote{
       output_memory.data(), {rows, tiled, 512}, {tiled * 512, 512, 1}};
   const engine::tensor<float, 2> kernel_lse{lse_memory.data(), {rows, tiled}, {tiled, 1}};

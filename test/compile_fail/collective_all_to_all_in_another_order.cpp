@@ -6,16 +6,18 @@
 
 #include <headwise/collective/all_to_all.hpp>
 #include <headwise/reference/host_executor.hpp>
-#include <headwise/transport/in_process.hpp>
+
+#include "../support/declared_transport.hpp"
 
 using namespace headwise;
+using support::declared_transport;
 
 using send_entries =
     view<const bf16, packed_layout_t<extent<axis::rank>, extent<axis::token>, extent<axis::head>>>;
 using receive_entries =
     view<bf16, packed_layout_t<extent<axis::rank>, extent<axis::head>, extent<axis::token>>>;
 
-status exchange(in_process& group, const send_entries& send, const receive_entries& receive,
+status exchange(declared_transport& group, const send_entries& send, const receive_entries& receive,
                 std::span<std::byte> room) {
 #ifndef PASS
   return all_to_all(host_executor{}, group, send, receive, room);

@@ -6,9 +6,11 @@
 
 #include <headwise/collective/all_to_all.hpp>
 #include <headwise/reference/host_executor.hpp>
-#include <headwise/transport/in_process.hpp>
+
+#include "../support/declared_transport.hpp"
 
 using namespace headwise;
+using support::declared_transport;
 
 #ifndef PASS
 using element = std::uint8_t;
@@ -18,7 +20,7 @@ using element = fp8_e4m3;
 template <class T>
 using entries = view<T, packed_layout_t<extent<axis::rank>, extent<axis::token>>>;
 
-status exchange(in_process& group, const entries<const fp8_e4m3>& send,
+status exchange(declared_transport& group, const entries<const fp8_e4m3>& send,
                 const entries<element>& receive, std::span<std::byte> room) {
   return all_to_all(host_executor{}, group, send, receive, room);
 }

@@ -6,9 +6,11 @@
 
 #include <headwise/collective/all_to_all.hpp>
 #include <headwise/reference/host_executor.hpp>
-#include <headwise/transport/in_process.hpp>
+
+#include "../support/declared_transport.hpp"
 
 using namespace headwise;
+using support::declared_transport;
 
 #ifndef PASS
 using outer = axis::sequence;
@@ -18,7 +20,7 @@ using outer = axis::rank;
 template <class T>
 using entries = view<T, packed_layout_t<extent<outer>, extent<axis::token>, extent<axis::head>>>;
 
-status exchange(in_process& group, const entries<const bf16>& send, const entries<bf16>& receive,
+status exchange(declared_transport& group, const entries<const bf16>& send, const entries<bf16>& receive,
                 std::span<std::byte> room) {
   return all_to_all(host_executor{}, group, send, receive, room);
 }

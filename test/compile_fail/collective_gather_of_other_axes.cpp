@@ -6,9 +6,11 @@
 
 #include <headwise/collective/all_gather_heads.hpp>
 #include <headwise/reference/host_executor.hpp>
-#include <headwise/transport/in_process.hpp>
+
+#include "../support/declared_transport.hpp"
 
 using namespace headwise;
+using support::declared_transport;
 
 using query = view<const bf16, packed_layout_t<extent<axis::token>, extent<axis::head, 11>,
                                                extent<axis::head_dim, 576>>>;
@@ -21,7 +23,7 @@ using outer = axis::token;
 using gathered = view<bf16, packed_layout_t<extent<outer>, extent<axis::head>,
                                             extent<axis::head_dim, 576>>>;
 
-status gather(in_process& group, const query& local, const gathered& all,
+status gather(declared_transport& group, const query& local, const gathered& all,
               std::span<std::byte> room) {
   return all_gather_heads(host_executor{}, group, local, all, room);
 }

@@ -6,9 +6,11 @@
 
 #include <headwise/collective/lse_reduce_scatter.hpp>
 #include <headwise/reference/host_executor.hpp>
-#include <headwise/transport/in_process.hpp>
+
+#include "../support/declared_transport.hpp"
 
 using namespace headwise;
+using support::declared_transport;
 
 using partial_rows = view<const bf16, packed_layout_t<extent<axis::token>, extent<axis::head>,
                                                       extent<axis::head_dim, 512>>>;
@@ -17,9 +19,9 @@ using own_rows = view<bf16, packed_layout_t<extent<axis::token>, extent<axis::he
 using lses = view<const float, packed_layout_t<extent<axis::token>, extent<axis::head>>>;
 
 #ifndef PASS
-using handle = in_process_group;
+struct handle {};  // what the ranks share, in place of the handle of one
 #else
-using handle = in_process;
+using handle = declared_transport;
 #endif
 
 status reduce(handle& group, const partial_rows& output, const lses& lse, const own_rows& own,

@@ -6,9 +6,11 @@
 
 #include <headwise/collective/lse_reduce_scatter.hpp>
 #include <headwise/reference/host_executor.hpp>
-#include <headwise/transport/in_process.hpp>
+
+#include "../support/declared_transport.hpp"
 
 using namespace headwise;
+using support::declared_transport;
 
 using partial_rows = view<const bf16, packed_layout_t<extent<axis::token>, extent<axis::head>,
                                                       extent<axis::head_dim, 512>>>;
@@ -22,7 +24,7 @@ using own_rows = view<own_element, packed_layout_t<extent<axis::token>, extent<a
                                             extent<axis::head_dim, 512>>>;
 using lses = view<const float, packed_layout_t<extent<axis::token>, extent<axis::head>>>;
 
-status reduce(in_process& group, const partial_rows& output, const lses& lse, const own_rows& own,
+status reduce(declared_transport& group, const partial_rows& output, const lses& lse, const own_rows& own,
               std::span<std::byte> room) {
   return lse_reduce_scatter<log_base::e>(host_executor{}, group, output, lse, own, none, room);
 }

@@ -61,30 +61,33 @@ exact_row merge_exactly(headwise::log_base base, const Lses& lses) {
   return row;
 }
 
-/// Half a unit in the last place of T, relative to a normal value, and of its subnormal ones.
+/// Half a unit in the last place of T, relative to a normal value; 0 for fp32, which the arithmetic
+/// is done in. And half a step of its subnormal values.
 template <class T>
 constexpr double unit_roundoff =
     headwise::element_kind_of<T> == headwise::element_kind::bf16  ? 0x1p-8
     : headwise::element_kind_of<T> == headwise::element_kind::f16 ? 0x1p-11
-                                                                  : 0x1p-24;
+                                                                  : 0.0;
 template <class T>
 constexpr double subnormal_roundoff =
     headwise::element_kind_of<T> == headwise::element_kind::bf16  ? 0x1p-134
     : headwise::element_kind_of<T> == headwise::element_kind::f16 ? 0x1p-25
-                                                                  : 0x1p-150;
+                                                                  : 0.0;
 
-/// How far the combine may be from float64 on the same partials (docs/numerics.md): the rounding of
-/// the result; c units of 2^-24 of the sum of w |o|, for errors of the weights (N + 5: exponential,
-/// sum, reciprocal, product) and of N fused steps; and weights below 2^-115, which are zero.
+/// How far the combine may be from float64 on the same partials (docs/numerics.md, 1). `magnitude`
+/// is the sum of w |o|, `largest` the largest |o|.
 template <class T>
-double combine_bound(int ranks, double exact, double magnitude, double largest) {
-  const double in_fp32 = (2 * ranks + 5) * 0x1p-24 * magnitude + ranks * 0x1p-115 * largest;
-  return unit_roundoff<T> * (std::fabs(exact) + in_fp32) + subnormal_roundoff<T> + in_fp32;
+double combine_bound(headwise::index_t ranks, double exact, double magnitude, double largest) {
+  const double c = 2.0 * static_cast<double>(ranks) + 4.0;
+  const double rounding = (std::max)(unit_roundoff<T> * std::fabs(exact), subnormal_roundoff<T>);
+  return rounding + c * 0x1p-24 * magnitude + 0x1p-110 * largest + 0x1p-146;
 }
 
-/// The same of a merged LSE: of the logarithm and of the sum that is put into it.
-inline double lse_bound(int ranks, double exact) {
-  return 0x1p-24 * std::fabs(exact) + (2 * ranks + 5) * 0x1p-24;
+/// The same of a merged LSE.
+inline double lse_bound(headwise::log_base base, headwise::index_t ranks, double exact) {
+  const double per_rank = base == headwise::log_base::two ? 1.5 : 1.0;
+  const double c = per_rank * static_cast<double>(ranks) + 4.0;
+  return 0x1p-24 * (std::fabs(exact) + c);
 }
 
 }  // namespace support

@@ -14,8 +14,15 @@ namespace detail {
 /// Where a part of a view begins. A part without elements begins where the whole does: that may be
 /// null, and what lies behind it need not be there.
 template <class T, class Layout>
-HEADWISE_HD constexpr T* moved(T* data, index_t elements, const Layout& part) noexcept {
-  return part.empty() ? data : data + elements;
+HEADWISE_HD constexpr T* moved(T* data, index_t index, index_t stride,
+                               const Layout& part) noexcept {
+  return part.empty() ? data : data + index * stride;
+}
+
+/// The stride of a dim around `count` elements that are `stride` apart. Where it leaves 64 bits the
+/// dim is one that no valid view steps along (a single group, or no elements).
+HEADWISE_HD constexpr index_t stride_around(index_t stride, index_t count) noexcept {
+  return count != 0 && stride > INT64_MAX / count ? INT64_MAX : stride * count;
 }
 
 /// The dim that stands for Axis after the change: `changed` itself, or the parent's.
@@ -43,7 +50,7 @@ HEADWISE_HD constexpr auto slice_unchecked(const view<T, Layout, Space>& parent,
   const dim<Axis, Count, dim_type<Layout, Axis>::static_stride> kept(count, stride);
   const auto sliced = replace_dim<Axis>(parent.layout(), kept);
   return view<T, std::remove_cv_t<decltype(sliced)>, Space>(
-      moved(parent.data(), first * stride, sliced), sliced);
+      moved(parent.data(), first, stride, sliced), sliced);
 }
 
 constexpr status check_slice(index_t first, index_t count, index_t extent,
@@ -139,7 +146,7 @@ HEADWISE_HD constexpr auto fix_unchecked(const view<T, layout<Dims...>, Space>& 
                                          index_t index) noexcept {
   const auto rest = keep_dims(parent.layout(), dims_with<Axis, dim_list<>, Dims...>{});
   return view<T, std::remove_cv_t<decltype(rest)>, Space>(
-      moved(parent.data(), index * parent.template stride<Axis>(), rest), rest);
+      moved(parent.data(), index, parent.template stride<Axis>(), rest), rest);
 }
 
 template <class Wanted, class Parent, class Outer, class Inner>
@@ -170,9 +177,10 @@ HEADWISE_HD constexpr auto split_unchecked(const view<T, layout<Dims...>, Space>
   constexpr index_t static_stride = dim_type<layout<Dims...>, Axis>::static_stride;
   constexpr bool known = static_stride != dynamic_stride && InnerCount != dynamic_extent;
   const index_t stride = parent.template stride<Axis>();
-  using outer_dim = dim<Outer, OuterCount, known ? static_stride * InnerCount : dynamic_stride>;
+  using outer_dim =
+      dim<Outer, OuterCount, known ? stride_around(static_stride, InnerCount) : dynamic_stride>;
   using inner_dim = dim<Inner, InnerCount, static_stride>;
-  const outer_dim outer(outer_count, stride * inner_count);
+  const outer_dim outer(outer_count, stride_around(stride, inner_count));
   const inner_dim inner(inner_count, stride);
   const auto parts = split_layout(parent.layout(), outer, inner,
                                   dims_with<Axis, dim_list<outer_dim, inner_dim>, Dims...>{});
