@@ -16,6 +16,14 @@ static_assert(split_heads.per_rank == 11 && split_heads.padded() == 66);
 static_assert(split_heads.real(5) == 9 && split_heads.dummies(5) == 2);
 // [/snippet]
 
+// [snippet: width_list]
+// The head counts that a kernel was built for; each kernel, element type and mode has its own list.
+using decode_bf16 = width_list<16, 32, 64, 128>;
+using decode_fp8 = width_list<16, 32, 128>;
+static_assert(decode_bf16::static_next<64>() == 64);
+static_assert(decode_fp8::static_next<64>() == 128);
+// [/snippet]
+
 // [snippet: kv_shard]
 constexpr kv_shard shard_of_1 = {static_interleaving<4>, 1};
 static_assert(shard_of_1.owns(5) && shard_of_1.local(5) == 1 && shard_of_1.global(1) == 5);

@@ -90,7 +90,9 @@ void check_results(const gathered_heads& group, index_t rank,
         lse_off = std::max(lse_off, std::fabs(one) * u);
       }
       const bool empty = !std::isfinite(all);
-      const double relative = rounding<Payload> + u * (2 * n + 4) + 2 * lse_off;
+      // The output is rounded from what was computed, not from what is exact: hence the factor.
+      const double relative =
+          (1 + output_rounding) * (rounding<Payload> + u * (2 * n + 4) + 2 * lse_off);
       const double lse_steps = nats * ((Base == log_base::two ? 1.5 : 1.0) * n + 4);
       const index_t at = row * mine.own_heads + own;
       for (index_t d = 0; d < latent; ++d) {

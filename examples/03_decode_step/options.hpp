@@ -74,17 +74,14 @@ std::string none_of(const List& list, std::string_view text) {
   return "'" + std::string(text) + "' is none of " + names;
 }
 
-/// Leaves the factor one level.
-inline std::string read_level(std::string_view text, factor& which) {
-  for (const level& one : which.levels) {
-    if (one.name == text) {
-      which.levels = {level{one}};
-      return {};
-    }
+/// Leaves the factor one level: one of `known`, or a number.
+inline std::string read_level(std::string_view text, const factor& known, factor& which) {
+  for (const level& one : known.levels) {
+    if (one.name == text) return which.levels = {one}, "";
   }
-  if (which.least > which.most) return none_of(which.levels, text);
+  if (known.least > known.most) return none_of(known.levels, text);
   index_t number = 0;
-  const std::string wrong = read_number(text, which.least, which.most, number);
+  const std::string wrong = read_number(text, known.least, known.most, number);
   if (wrong.empty()) which.levels = {{std::string(text), number}};
   return wrong;
 }
@@ -164,6 +161,7 @@ inline std::string match_pages(std::vector<level>& pages, std::vector<level>& bl
 }
 
 inline options parse_arguments(const std::vector<std::string>& words) {
+  const factors known = default_factors();
   options chosen;
   wanted_shape wanted;
   const auto number = [](index_t& into, index_t least, index_t most) {
@@ -180,9 +178,8 @@ inline options parse_arguments(const std::vector<std::string>& words) {
       {"--seed", number(chosen.seed, 0, INT64_MAX)},
       {"--lengths", [&](std::string_view text) { return read_lengths(text, chosen.lengths); }}};
   for (std::size_t f = by_geometry + 1; f < factor_count; ++f) {
-    factor& which = chosen.levels[f];
-    valued["--" + std::string(which.name)] = [&which](std::string_view text) {
-      return read_level(text, which);
+    valued["--" + std::string(known[f].name)] = [&, f](std::string_view text) {
+      return read_level(text, known[f], chosen.levels[f]);
     };
   }
   const std::map<std::string, bool*> flags{

@@ -55,9 +55,9 @@ FORM = "--tile 16 --lse plane --peers outermost --page 64".split()
 # On one small step; everything that computes is in them. A change of the arithmetic, or of the data
 # that the demo makes, changes them; nothing else may.
 BITS = {
-    "bf16": "@bf16@",
-    "fp16": "@fp16@",
-    "fp32": "@fp32@",
+    "bf16": "a58b3ce871a9e32a",
+    "fp16": "73a2a2518f12edd3",
+    "fp32": "b0e0c72ad6bff79c",
 }
 
 # geometry -> heads per rank, dummies, gathered heads, heads that a kernel in tiles of 16 and 8 writes
@@ -127,7 +127,7 @@ def every_geometry():
         pitch = int(re.search(r"token=\?\d+:\??(\d+), head=\??%d:512" % gathered, run["output"])[1])
         if (run["heads_per_rank"], run["dummies"], pitch) != (per_rank, dummies, tiled * 512):
             return f"{run} is not {SHAPES[name]}"
-        if not (run["ok"] and 0 < run["error_over_bound"] <= 1 and 0 < run["lse_error_over_bound"] <= 1):
+        if not (run["ok"] and 0 < run["error_over_bound"] <= 1 and 0 <= run["lse_error_over_bound"] <= 1):
             return f"{run['run']}: {run}"
         if ("payload bf16" in run["run"]) == ("head=?" in run["output"]):
             return f"static strides where they should not be, or the reverse: {run['output']}"

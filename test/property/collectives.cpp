@@ -455,7 +455,7 @@ double sharded_attention(random_source& random) {
           // An LSE on its way is an fp32, and so is the merged one.
           const double rounded = std::fabs(whole_row.lse) + 12.0;
           worst = std::max(worst, std::fabs(double{merged} - whole_row.lse) /
-                                      (lse_bound(ranks, whole_row.lse) + 0x1p-24 * rounded));
+                                      (lse_bound(log_base::e, ranks, whole_row.lse) + 0x1p-24 * rounded));
         }
         for (index_t d = 0; d < shape.head_dim; ++d) {
           const auto at = static_cast<std::size_t>(d);
@@ -464,7 +464,7 @@ double sharded_attention(random_source& random) {
           // moves a weight by its absolute error; logits are within 9, a length adds 6 at most).
           const double magnitude = whole_row.magnitude[at];
           const double bound = combine_bound<T>(ranks, wanted, magnitude, 3.0) +
-                               (unit_roundoff<T> + 4 * 15.0 * 0x1p-24) * magnitude +
+                               (unit_roundoff<T> + (1 + 4 * 15.0) * 0x1p-24) * magnitude +
                                subnormal_roundoff<T>;
           const double got = double{to_float(mine.output.view()(token, h, d))};
           worst = std::max(worst, std::fabs(got - wanted) / bound);

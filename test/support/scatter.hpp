@@ -211,7 +211,7 @@ struct scatter_problem {
         if (std::isinf(row.lse)) {
           right = got_lse == row.lse;
         } else {
-          right = std::fabs(got_lse - row.lse) <= lse_bound(shape.ranks, row.lse);
+          right = std::fabs(got_lse - row.lse) <= lse_bound(Base, shape.ranks, row.lse);
         }
         for (index_t d = 0; right && d < shape.head_dim; ++d) {
           std::vector<double> values;

@@ -54,6 +54,7 @@ TEST_CASE("demo: an option leaves its factor one value") {
   CHECK(chosen.levels[demo::by_query_tokens].levels[0].value == 2);
   CHECK(chosen.levels[demo::by_base].levels[0].value == 1);
   CHECK(names(chosen, demo::by_tile) == texts{"16", "8"});
+  CHECK(names(parsed("--base two --base e --tile 3 --tile 8"), demo::by_base) == texts{"e"});
 }
 
 TEST_CASE("demo: a geometry of the user's own") {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 
-// expect: transport
-// The shared group is handed over in place of the handle of this rank.
+// expect: t.rank()
+// What the ranks share in place of the handle of this one: no transport, as it has no rank().
 
 #include <headwise/collective/lse_reduce_scatter.hpp>
 #include <headwise/reference/host_executor.hpp>
@@ -19,7 +19,7 @@ using own_rows = view<bf16, packed_layout_t<extent<axis::token>, extent<axis::he
 using lses = view<const float, packed_layout_t<extent<axis::token>, extent<axis::head>>>;
 
 #ifndef PASS
-struct handle {};  // what the ranks share, in place of the handle of one
+struct handle {};
 #else
 using handle = declared_transport;
 #endif
