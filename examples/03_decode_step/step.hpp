@@ -75,7 +75,7 @@ struct rank_memory {
                 .value()) {}
 
   // The live heads of the kernel's buffers. None of the slices can fail, as heads <= tiled.
-  auto gathered_heads() {
+  auto gathered_query() {
     return slice<axis::head>(heads_view<head_dim>(gathered.data(), rows, tiled), 0, heads).value();
   }
   auto partial_heads() {
@@ -173,7 +173,7 @@ status decode_step(const setting& how, const kv_cache<Record>& cache,
   // [snippet: gather]
   // The heads of all ranks side by side, in a buffer as wide as the kernel's tiles.
   const auto query = heads_view<head_dim>(mine.query.data(), mine.rows, mine.own_heads);
-  const auto gathered = mine.gathered_heads();
+  const auto gathered = mine.gathered_query();
   const status got_heads =
       all_gather_heads(host_executor{}, group, query, gathered, mine.gather_workspace.span());
   if (!got_heads.ok()) return got_heads;

@@ -9,7 +9,6 @@
 
 #include <doctest/doctest.h>
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -41,6 +40,9 @@ rows rows_with(index_t t, index_t token_stride, index_t h, index_t head_stride, 
 }
 plane plane_of(index_t t, index_t h) { return {dim<axis::token>(t, h), dim<axis::head>(h, 1)}; }
 tokens_only counts_of(index_t t) { return tokens_only(dim<axis::token>(t, 1)); }
+entries entries_of(index_t ranks, index_t count) {
+  return {dim<axis::rank>(ranks, 40), dim<axis::token>(count, 3)};
+}
 heads_only sinks_of(index_t h) { return heads_only(dim<axis::head>(h, 1)); }
 
 /// Room for all operands of any call below. Results and workspace stay 0xff if nothing is written.
@@ -109,8 +111,8 @@ struct gather_call {
 
 struct exchange_call {
   explicit exchange_call(memory& m)
-      : send(m.partial_output.data(), entries{dim<axis::rank>(2, 40), dim<axis::token>(5, 3)}),
-        receive(m.output.data(), entries{dim<axis::rank>(2, 40), dim<axis::token>(5, 3)}),
+      : send(m.partial_output.data(), entries_of(2, 5)),
+        receive(m.output.data(), entries_of(2, 5)),
         room(whole(m.room)) {}
 
   status operator()(in_process& me) const {
@@ -125,7 +127,7 @@ struct exchange_call {
 template <class Call>
 struct wrong_use {
   const char* sentence;
-  std::function<void(Call&, memory&)> spoil;
+  void (*spoil)(Call&, memory&);
 };
 
 /// Rank 1 of two makes the spoiled call, rank 0 the right one; then both make the spoiled one.
@@ -290,17 +292,14 @@ TEST_CASE("bad input: all_gather_heads says what is wrong, and writes nothing") 
 
 TEST_CASE("bad input: all_to_all says what is wrong, and writes nothing") {
   using call = exchange_call;
-  const auto entries_of = [](index_t ranks, index_t count) {
-    return entries{dim<axis::rank>(ranks, 40), dim<axis::token>(count, 3)};
-  };
   check<call>({
       {"shape_mismatch: send, axis rank: got 3, expected 2: one entry per rank",
-       [&](call& c, memory&) {
+       [](call& c, memory&) {
          c.send = {c.send.data(), entries_of(3, 5)};
          c.receive = {c.receive.data(), entries_of(3, 5)};
        }},
       {"shape_mismatch: send, axis token: got 4, expected 5: must have the extent of the target",
-       [&](call& c, memory&) { c.send = {c.send.data(), entries_of(2, 4)}; }},
+       [](call& c, memory&) { c.send = {c.send.data(), entries_of(2, 4)}; }},
       {"overlap: receive, axis rank: got 12, expected 13: elements of a target share memory or "
        "interleave; expected is the least stride",
        [](call& c, memory&) {

@@ -264,6 +264,21 @@ TEST_CASE("G01: a contiguous view at an odd offset is not one of 16-byte vectors
   }
 }
 
+TEST_CASE("an odd pitch on either side narrows the vector, though every run would divide") {
+  alignas(16) static bf16 from[1024];
+  alignas(16) static bf16 to[1024];
+  const auto width = [](index_t source_pitch, index_t target_pitch) {
+    const auto source = strided<const bf16>(from, 1, 4, 64, 0, source_pitch, 1);
+    const auto target = strided<bf16>(to, 1, 4, 64, 0, target_pitch, 1);
+    check_against_listing(source, target);
+    return plan_copy(source, target).vector_bytes;
+  };
+  CHECK(width(72, 64) == 16);
+  CHECK(width(65, 64) == 2);
+  CHECK(width(64, 66) == 4);
+  CHECK(width(68, 100) == 8);
+}
+
 TEST_CASE("a copy without elements is one empty transfer") {
   using none = packed_view<float, dyn, 0, 4>;
   static_assert(copy_plan<none, none>::kind == copy_kind::contiguous);

@@ -943,6 +943,48 @@ TEST_CASE("mla_decode: a NaN reaches the rows that use it, and no other") {
   CHECK(std::memcmp(other.row(0, 1), expected.row(0, 1), sizeof(double) * 16) == 0);
 }
 
+TEST_CASE("mla_decode: a NaN key leaves nothing behind for a shorter row after it") {
+  problem<little> step({16, 5, 1}, 1, 1, 205);
+  const std::uint16_t nan = 0x7fff;
+  for (index_t i = 0; i < 16; ++i) {
+    std::memcpy(step.records[0].data() + i * little::record_bytes, &nan, 2);
+  }
+  const auto result = decode(step, step.cache(unsharded, 4, 0, 205), unsharded);
+  CHECK(std::isnan(result.row(0, 0)[0]));
+  errors found;
+  for (index_t t = 1; t < 3; ++t) {
+    found.take(result.row(t, 0), result.lse_of(t, 0), step.attend_all(t, 0));
+  }
+  CHECK(found.output < 0x1p-44);
+  CHECK(found.lse < 0x1p-21);
+}
+
+TEST_CASE(
+    "mla_decode: a key whose logit is -inf weighs nothing, be it the first, or the only one") {
+  problem<little> step({50, 3}, 1, 1, 207);
+  const std::uint16_t minus_inf = 0xff80;
+  const std::uint16_t one = mla_test::bf16_bits(1.0f);
+  for (const index_t t : {0, 1}) step.query[at((t + 1) * little::head_dim - 1)] = one;
+  step.query_numbers[at(little::head_dim - 1)] = 1;
+  std::vector<index_t> others;
+  for (index_t i = 0; i < 50; ++i) {
+    if (i >= 20 && i % 3 != 0) {
+      others.push_back(i);
+      continue;
+    }
+    std::memcpy(step.records[0].data() + (i + 1) * little::record_bytes - 2, &minus_inf, 2);
+  }
+  for (index_t i = 0; i < 3; ++i) {
+    std::memcpy(step.records[1].data() + (i + 1) * little::record_bytes - 2, &minus_inf, 2);
+  }
+  const auto result = decode(step, step.cache(unsharded, 4, 0, 207), unsharded);
+  errors found;
+  found.take(result.row(0, 0), result.lse_of(0, 0), step.attend(0, 0, others));
+  CHECK(found.output < 0x1p-44);
+  CHECK(found.lse < 0x1p-21);
+  CHECK(is_empty_row(result, 1, 0));
+}
+
 TEST_CASE("mla_decode: nothing to do is no error") {
   const problem<little> step({}, 1, 2, 210);
   const auto cache = step.cache(unsharded, 4, 0, 210);
