@@ -84,14 +84,14 @@ std::vector<Run> cover_pairs(const std::vector<int>& counts) {
       int gain = 0;
       for (const std::size_t factor : order) {
         const int first = static_cast<int>((random = mix(random)) % 4096);
-        std::pair<int, int> choice{-1, 0};
+        std::pair<int, int> chosen{-1, 0};
         for (int i = 0; i < counts[factor]; ++i) {
           run[factor] = (first + i) % counts[factor];
           const int fresh = coverage.fresh(run, factor);
-          if (fresh > choice.first) choice = {fresh, run[factor]};
+          if (fresh > chosen.first) chosen = {fresh, run[factor]};
         }
-        gain += choice.first;
-        run[factor] = choice.second;
+        gain += chosen.first;
+        run[factor] = chosen.second;
       }
       if (gain > best_gain) {
         best_gain = gain;
