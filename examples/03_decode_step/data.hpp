@@ -160,6 +160,13 @@ struct kv_cache {
   }
 };
 
+/// f(cache) with the share of one rank, in the format that the setting names.
+template <class F>
+auto with_cache(const setting& how, const kv_shard& shard, const F& f) {
+  if (how.cache == cache_kind::bf16) return f(kv_cache<kv_bf16<latent, rope>>(how, shard));
+  return f(kv_cache<kv_fp8_ds_mla<latent, rope>>(how, shard));
+}
+
 /// What an indexer chose for each query row: positions in the whole sequence, [token, key], in no
 /// order, with holes (-1) among them. Every other row leaves out all tokens of one rank.
 inline std::vector<std::int32_t> choose_candidates(const setting& how) {

@@ -11,7 +11,7 @@
 namespace demo {
 
 /// The decode step of all ranks of one group.
-template <class Record, class Payload, log_base Base>
+template <class Payload, log_base Base>
 step_facts run_group(const setting& how, const gathered_heads& group,
                      std::span<const std::int32_t> candidates, in_process_group& transport,
                      std::vector<rank_memory<Payload, Base>>& ranks, outcome& result) {
@@ -27,9 +27,10 @@ step_facts run_group(const setting& how, const gathered_heads& group,
                    fix<axis::head>(fix<axis::token>(query, row), h));
       }
     }
-    const kv_cache<Record> cache(how, kv_shard{how.split(), r});
     in_process handle = transport.rank(static_cast<int>(r)).value();
-    done[me] = decode_step(how, cache, candidates, handle, mine, facts[me]);
+    done[me] = with_cache(how, kv_shard{how.split(), r}, [&](const auto& cache) {
+      return decode_step(how, cache, candidates, handle, mine, facts[me]);
+    });
   });
   for (index_t r = 0; r < how.shape.dcp; ++r) {
     result.require(done[static_cast<std::size_t>(r)],
@@ -71,7 +72,7 @@ void check_dummies(const setting& how, const gathered_heads& group, in_process_g
   result.require(same, "dummy heads changed the bits of real ones");
 }
 
-template <class Record, class Payload, log_base Base>
+template <class Payload, log_base Base>
 outcome run_as(const setting& how) {
   using clock = std::chrono::steady_clock;
   outcome result;
@@ -90,7 +91,7 @@ outcome run_as(const setting& how) {
                                                   rank_memory<Payload, Base>(how, group));
     // Attention to a long sequence on a slow machine must not look like a lost rank.
     in_process_group transport(static_cast<int>(how.shape.dcp), std::chrono::minutes(30));
-    result.facts = run_group<Record>(how, group, candidates, transport, ranks, result);
+    result.facts = run_group(how, group, candidates, transport, ranks, result);
     result.step_seconds += lap();
     if (!result.ok()) break;
 
@@ -113,17 +114,11 @@ outcome run_as(const setting& how) {
   return result;
 }
 
-/// A run as its types want it. One source file for each payload, to be compiled side by side.
+/// A run with its types. One source file for each payload, to be compiled side by side.
 template <class Payload>
 outcome run_with(const setting& how) {
-  using bf16_cache = kv_bf16<latent, rope>;
-  using fp8_cache = kv_fp8_ds_mla<latent, rope>;
-  if (how.base == log_base::e) {
-    return how.cache == cache_kind::bf16 ? run_as<bf16_cache, Payload, log_base::e>(how)
-                                         : run_as<fp8_cache, Payload, log_base::e>(how);
-  }
-  return how.cache == cache_kind::bf16 ? run_as<bf16_cache, Payload, log_base::two>(how)
-                                       : run_as<fp8_cache, Payload, log_base::two>(how);
+  return how.base == log_base::e ? run_as<Payload, log_base::e>(how)
+                                 : run_as<Payload, log_base::two>(how);
 }
 
 extern template outcome run_with<bf16>(const setting&);

@@ -92,10 +92,9 @@ template <index_t Heads, index_t Rows>
 using partial_of = layout<dim<axis::token, dynamic_extent, Rows * latent>,
                           dim<axis::head, Heads, latent>, dim<axis::head_dim, latent, 1>>;
 
-/// The shapes that the reduce-scatter is compiled for: what kernels make of these models. All
-/// others, and the payloads that no such kernel writes, take strides that are read from the view
-/// and not from its type; the bits are the same. How many instantiations there are can be seen
-/// here.
+/// The shapes that the reduce-scatter is compiled for: what kernels that write bf16 make of heads
+/// that do not fill their tiles. All else takes strides that are read from the view and not from
+/// its type, and comes to the same bits. How many instantiations there are can be seen here.
 template <class Payload>
 struct known_partials {
   using type = layouts<>;
@@ -103,9 +102,8 @@ struct known_partials {
 template <>
 struct known_partials<bf16> {
   using type =
-      layouts<partial_of<16, 16>, partial_of<22, 32>, partial_of<22, 24>, partial_of<33, 48>,
-              partial_of<33, 40>, partial_of<64, 64>, partial_of<66, 80>, partial_of<66, 72>,
-              partial_of<99, 112>, partial_of<99, 104>, partial_of<128, 128>>;
+      layouts<partial_of<22, 32>, partial_of<22, 24>, partial_of<33, 48>, partial_of<33, 40>,
+              partial_of<66, 80>, partial_of<66, 72>, partial_of<99, 112>, partial_of<99, 104>>;
 };
 
 /// The layout of the LSE that belongs to a partial output, as static as that one is.

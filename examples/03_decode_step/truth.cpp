@@ -4,44 +4,31 @@
 #include "check.hpp"
 
 namespace demo {
-namespace {
-
-template <class Record>
-void attend_unsharded(const setting& how, std::span<const std::int32_t> candidates, truth& known,
-                      outcome& result) {
-  const kv_cache<Record> cache(how, kv_shard{});
-  const index_t heads = known.heads;
-  poisoned<bf16> query_memory(how.rows() * heads * head_dim);
-  const auto query = heads_view<head_dim>(query_memory.data(), how.rows(), heads);
-  const auto output = heads_view<latent>(known.output.data(), how.rows(), heads);
-  const auto merged = lse_view(known.merged.data(), how.rows(), heads);
-  // Heads do not know of each other, so half of them may go on another core.
-  status done[2];
-  on_threads(2, [&](index_t half) {
-    const index_t first = half * (heads / 2);
-    const index_t count = half == 0 ? heads / 2 : heads - heads / 2;
-    for (index_t row = 0; row < how.rows(); ++row) {
-      for (index_t h = first; h < first + count; ++h) {
-        const index_t head = h < how.shape.heads ? h : how.heads().padded();
-        fill_query(how, row, head, fix<axis::head>(fix<axis::token>(query, row), h));
-      }
-    }
-    done[half] = attend(how, cache, candidates, slice<axis::head>(query, first, count).value(),
-                        slice<axis::head>(output, first, count).value(),
-                        slice<axis::head>(merged, first, count).value());
-  });
-  for (const status& half : done) result.require(half, "unsharded attention");
-}
-
-}  // namespace
 
 truth::truth(const setting& how, std::span<const std::int32_t> candidates, outcome& result)
     : heads(how.shape.heads + 1), output(how.rows() * heads * latent), merged(how.rows() * heads) {
-  if (how.cache == cache_kind::bf16) {
-    attend_unsharded<kv_bf16<latent, rope>>(how, candidates, *this, result);
-  } else {
-    attend_unsharded<kv_fp8_ds_mla<latent, rope>>(how, candidates, *this, result);
-  }
+  poisoned<bf16> query_memory(how.rows() * heads * head_dim);
+  const auto query = heads_view<head_dim>(query_memory.data(), how.rows(), heads);
+  const auto outputs = heads_view<latent>(output.data(), how.rows(), heads);
+  const auto lses = lse_view(merged.data(), how.rows(), heads);
+  status done[2];
+  with_cache(how, kv_shard{}, [&](const auto& cache) {
+    // Heads do not know of each other, so half of them may go on another core.
+    on_threads(2, [&](index_t half) {
+      const index_t first = half * (heads / 2);
+      const index_t count = half == 0 ? heads / 2 : heads - heads / 2;
+      for (index_t row = 0; row < how.rows(); ++row) {
+        for (index_t h = first; h < first + count; ++h) {
+          const index_t head = h < how.shape.heads ? h : how.heads().padded();
+          fill_query(how, row, head, fix<axis::head>(fix<axis::token>(query, row), h));
+        }
+      }
+      done[half] = attend(how, cache, candidates, slice<axis::head>(query, first, count).value(),
+                          slice<axis::head>(outputs, first, count).value(),
+                          slice<axis::head>(lses, first, count).value());
+    });
+  });
+  for (const status& half : done) result.require(half, "unsharded attention");
 }
 
 }  // namespace demo

@@ -18,13 +18,15 @@ constexpr index_t heads = 0;
 constexpr index_t heads = 12;
 #endif
 
-using partial_rows = view<const bf16, packed_layout_t<extent<axis::token>, extent<axis::head, heads>,
-                                                      extent<axis::head_dim, 512>>>;
+using partial_rows =
+    view<const bf16, packed_layout_t<extent<axis::token>, extent<axis::head, heads>,
+                                     extent<axis::head_dim, 512>>>;
 using lses = view<const float, packed_layout_t<extent<axis::token>, extent<axis::head, heads>>>;
-using own_rows = view<bf16, packed_layout_t<extent<axis::token>, extent<axis::head>,
-                                            extent<axis::head_dim, 512>>>;
+using own_rows =
+    view<bf16,
+         packed_layout_t<extent<axis::token>, extent<axis::head>, extent<axis::head_dim, 512>>>;
 
-status reduce(declared_transport& group, const partial_rows& output, const lses& lse, const own_rows& own,
-              std::span<std::byte> room) {
+status reduce(declared_transport& group, const partial_rows& output, const lses& lse,
+              const own_rows& own, std::span<std::byte> room) {
   return lse_reduce_scatter<log_base::e>(host_executor{}, group, output, lse, own, none, room);
 }

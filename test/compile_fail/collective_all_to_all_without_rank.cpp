@@ -20,7 +20,7 @@ using outer = axis::rank;
 template <class T>
 using entries = view<T, packed_layout_t<extent<outer>, extent<axis::token>, extent<axis::head>>>;
 
-status exchange(declared_transport& group, const entries<const bf16>& send, const entries<bf16>& receive,
-                std::span<std::byte> room) {
+status exchange(declared_transport& group, const entries<const bf16>& send,
+                const entries<bf16>& receive, std::span<std::byte> room) {
   return all_to_all(host_executor{}, group, send, receive, room);
 }

@@ -12,16 +12,17 @@
 using namespace headwise;
 using support::declared_transport;
 
-using query = view<const bf16, packed_layout_t<extent<axis::token>, extent<axis::head, 11>,
-                                               extent<axis::head_dim, 576>>>;
+using query =
+    view<const bf16,
+         packed_layout_t<extent<axis::token>, extent<axis::head, 11>, extent<axis::head_dim, 576>>>;
 
 #ifndef PASS
 using outer = axis::rank;
 #else
 using outer = axis::token;
 #endif
-using gathered = view<bf16, packed_layout_t<extent<outer>, extent<axis::head>,
-                                            extent<axis::head_dim, 576>>>;
+using gathered =
+    view<bf16, packed_layout_t<extent<outer>, extent<axis::head>, extent<axis::head_dim, 576>>>;
 
 status gather(declared_transport& group, const query& local, const gathered& all,
               std::span<std::byte> room) {

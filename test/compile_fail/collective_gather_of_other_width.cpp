@@ -12,16 +12,18 @@
 using namespace headwise;
 using support::declared_transport;
 
-using query = view<const bf16, packed_layout_t<extent<axis::token>, extent<axis::head, 11>,
-                                               extent<axis::head_dim, 576>>>;
+using query =
+    view<const bf16,
+         packed_layout_t<extent<axis::token>, extent<axis::head, 11>, extent<axis::head_dim, 576>>>;
 
 #ifndef PASS
 constexpr index_t width = 512;
 #else
 constexpr index_t width = 576;
 #endif
-using gathered = view<bf16, packed_layout_t<extent<axis::token>, extent<axis::head>,
-                                            extent<axis::head_dim, width>>>;
+using gathered =
+    view<bf16,
+         packed_layout_t<extent<axis::token>, extent<axis::head>, extent<axis::head_dim, width>>>;
 
 status gather(declared_transport& group, const query& local, const gathered& all,
               std::span<std::byte> room) {

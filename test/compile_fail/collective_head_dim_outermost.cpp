@@ -13,17 +13,20 @@ using namespace headwise;
 using support::declared_transport;
 
 #ifndef PASS
-using partial_rows = view<const bf16, packed_layout_t<extent<axis::head_dim>, extent<axis::token>,
-                                                      extent<axis::head>>>;
+using partial_rows =
+    view<const bf16,
+         packed_layout_t<extent<axis::head_dim>, extent<axis::token>, extent<axis::head>>>;
 #else
-using partial_rows = view<const bf16, packed_layout_t<extent<axis::head>, extent<axis::token>,
-                                                      extent<axis::head_dim>>>;
+using partial_rows =
+    view<const bf16,
+         packed_layout_t<extent<axis::head>, extent<axis::token>, extent<axis::head_dim>>>;
 #endif
-using own_rows = view<bf16, packed_layout_t<extent<axis::token>, extent<axis::head>,
-                                            extent<axis::head_dim, 512>>>;
+using own_rows =
+    view<bf16,
+         packed_layout_t<extent<axis::token>, extent<axis::head>, extent<axis::head_dim, 512>>>;
 using lses = view<const float, packed_layout_t<extent<axis::token>, extent<axis::head>>>;
 
-status reduce(declared_transport& group, const partial_rows& output, const lses& lse, const own_rows& own,
-              std::span<std::byte> room) {
+status reduce(declared_transport& group, const partial_rows& output, const lses& lse,
+              const own_rows& own, std::span<std::byte> room) {
   return lse_reduce_scatter<log_base::e>(host_executor{}, group, output, lse, own, none, room);
 }

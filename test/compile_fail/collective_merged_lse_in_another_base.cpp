@@ -12,10 +12,12 @@
 using namespace headwise;
 using support::declared_transport;
 
-using partial_rows = view<const bf16, packed_layout_t<extent<axis::token>, extent<axis::head>,
-                                                      extent<axis::head_dim, 512>>>;
-using own_rows = view<bf16, packed_layout_t<extent<axis::token>, extent<axis::head>,
-                                            extent<axis::head_dim, 512>>>;
+using partial_rows =
+    view<const bf16,
+         packed_layout_t<extent<axis::token>, extent<axis::head>, extent<axis::head_dim, 512>>>;
+using own_rows =
+    view<bf16,
+         packed_layout_t<extent<axis::token>, extent<axis::head>, extent<axis::head_dim, 512>>>;
 using lses = view<const float, packed_layout_t<extent<axis::token>, extent<axis::head>>>;
 
 #ifndef PASS

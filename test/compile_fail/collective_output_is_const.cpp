@@ -12,10 +12,12 @@
 using namespace headwise;
 using support::declared_transport;
 
-using partial_rows = view<const bf16, packed_layout_t<extent<axis::token>, extent<axis::head>,
-                                                      extent<axis::head_dim, 512>>>;
-using own_rows = view<bf16, packed_layout_t<extent<axis::token>, extent<axis::head>,
-                                            extent<axis::head_dim, 512>>>;
+using partial_rows =
+    view<const bf16,
+         packed_layout_t<extent<axis::token>, extent<axis::head>, extent<axis::head_dim, 512>>>;
+using own_rows =
+    view<bf16,
+         packed_layout_t<extent<axis::token>, extent<axis::head>, extent<axis::head_dim, 512>>>;
 using lses = view<const float, packed_layout_t<extent<axis::token>, extent<axis::head>>>;
 
 #ifndef PASS
@@ -24,7 +26,7 @@ using target = partial_rows;
 using target = own_rows;
 #endif
 
-status reduce(declared_transport& group, const partial_rows& output, const lses& lse, const target& own,
-              std::span<std::byte> room) {
+status reduce(declared_transport& group, const partial_rows& output, const lses& lse,
+              const target& own, std::span<std::byte> room) {
   return lse_reduce_scatter<log_base::e>(host_executor{}, group, output, lse, own, none, room);
 }

@@ -12,19 +12,21 @@
 using namespace headwise;
 using support::declared_transport;
 
-using partial_rows = view<const bf16, packed_layout_t<extent<axis::token>, extent<axis::head>,
-                                                      extent<axis::head_dim, 512>>>;
+using partial_rows =
+    view<const bf16,
+         packed_layout_t<extent<axis::token>, extent<axis::head>, extent<axis::head_dim, 512>>>;
 
 #ifndef PASS
 using own_element = fp16;
 #else
 using own_element = bf16;
 #endif
-using own_rows = view<own_element, packed_layout_t<extent<axis::token>, extent<axis::head>,
-                                            extent<axis::head_dim, 512>>>;
+using own_rows =
+    view<own_element,
+         packed_layout_t<extent<axis::token>, extent<axis::head>, extent<axis::head_dim, 512>>>;
 using lses = view<const float, packed_layout_t<extent<axis::token>, extent<axis::head>>>;
 
-status reduce(declared_transport& group, const partial_rows& output, const lses& lse, const own_rows& own,
-              std::span<std::byte> room) {
+status reduce(declared_transport& group, const partial_rows& output, const lses& lse,
+              const own_rows& own, std::span<std::byte> room) {
   return lse_reduce_scatter<log_base::e>(host_executor{}, group, output, lse, own, none, room);
 }

@@ -12,10 +12,12 @@
 using namespace headwise;
 using support::declared_transport;
 
-using partial_rows = view<const bf16, packed_layout_t<extent<axis::token>, extent<axis::head>,
-                                                      extent<axis::head_dim, 512>>>;
-using own_rows = view<bf16, packed_layout_t<extent<axis::token>, extent<axis::head>,
-                                            extent<axis::head_dim, 512>>>;
+using partial_rows =
+    view<const bf16,
+         packed_layout_t<extent<axis::token>, extent<axis::head>, extent<axis::head_dim, 512>>>;
+using own_rows =
+    view<bf16,
+         packed_layout_t<extent<axis::token>, extent<axis::head>, extent<axis::head_dim, 512>>>;
 using lses = view<const float, packed_layout_t<extent<axis::token>, extent<axis::head>>>;
 
 #ifndef PASS
@@ -25,8 +27,8 @@ using count = int;
 #endif
 using counts = view<const count, packed_layout_t<extent<axis::token>>>;
 
-status reduce(declared_transport& group, const partial_rows& output, const lses& lse, const own_rows& own,
-              std::span<std::byte> room, const counts& valid) {
+status reduce(declared_transport& group, const partial_rows& output, const lses& lse,
+              const own_rows& own, std::span<std::byte> room, const counts& valid) {
   return lse_reduce_scatter<log_base::e>(host_executor{}, group, output, lse, own, none, room, {},
                                          valid);
 }

@@ -64,8 +64,8 @@ status wrong(const char* what, index_t operation, index_t count) {
                  operation, count);
 }
 
-/// Words of up to 256 KiB per peer, of other sizes from pair to pair; each carries the number of the
-/// operation.
+/// Words of up to 256 KiB per peer, of other sizes from pair to pair; each carries the number of
+/// the operation.
 status exchange_words(in_process& me, std::uint64_t seed, index_t operation, draws& shared) {
   const auto size = static_cast<std::size_t>(me.size());
   const bool large = shared.in(0, 199) == 0;
@@ -97,8 +97,9 @@ status exchange_words(in_process& me, std::uint64_t seed, index_t operation, dra
   index_t stale = 0;
   for (std::size_t peer = 0; peer < size; ++peer) {
     for (std::size_t i = 0; i < in[peer].size(); ++i) {
-      stale += in[peer][i] == word(static_cast<index_t>(peer), me.rank(), static_cast<index_t>(i)) ? 0
-                                                                                                  : 1;
+      stale += in[peer][i] == word(static_cast<index_t>(peer), me.rank(), static_cast<index_t>(i))
+                   ? 0
+                   : 1;
     }
     // What was sent may be overwritten as soon as the call returns.
     std::fill(out[peer].begin(), out[peer].end(), 0xdeadbeefu);
@@ -122,8 +123,8 @@ status any_verb(in_process& me, std::uint64_t seed, index_t operation, draws& sh
                                 static_cast<peer_placement>(shared.in(0, 1))};
     const scatter_problem<T> problem{{me.size(), tokens, heads, head_dim},
                                      mixed(seed, {operation})};
-    const auto outcome = scatter_once(me, problem, any_style(), any_style(), any_style(),
-                                      {format, preference});
+    const auto outcome =
+        scatter_once(me, problem, any_style(), any_style(), any_style(), {format, preference});
     if (!outcome.came_to.ok()) return outcome.came_to;
     return outcome.good() ? status{} : wrong("reduce_scatter", operation, outcome.wrong_rows);
   }
@@ -134,8 +135,7 @@ status any_verb(in_process& me, std::uint64_t seed, index_t operation, draws& sh
       return element_of_bits<T>(mixed(seed, {operation, rank, token, head, d}));
     };
     fill(local.view(), [&](const auto& at) { return value(me.rank(), at[0], at[1], at[2]); });
-    guarded<std::byte> room(
-        all_gather_heads_bytes<T>({ranks, tokens, heads, head_dim}).value());
+    guarded<std::byte> room(all_gather_heads_bytes<T>({ranks, tokens, heads, head_dim}).value());
     const status done = all_gather_heads(host_executor{}, me, local.view(), gathered.view(),
                                          whole(room), {preference});
     if (!done.ok()) return done;
@@ -167,7 +167,8 @@ status any_verb(in_process& me, std::uint64_t seed, index_t operation, draws& sh
     if (!done.ok()) return done;
     const index_t bad = wrong_elements(
         receive, [&](const auto& at) { return value(at[0], me.rank(), at[1], at[2]); });
-    return bad + received.stray_bytes(receive) == 0 ? status{} : wrong("all_to_all", operation, bad);
+    return bad + received.stray_bytes(receive) == 0 ? status{}
+                                                    : wrong("all_to_all", operation, bad);
   }
   const index_t dissenter = shared.in(-1, ranks - 1);
   const result<bool> decided = agree(me, me.rank() != dissenter);
@@ -200,7 +201,8 @@ TEST_CASE("J08: 20,000 exchanges in a row, of changing sizes, never hand over a 
   }
 }
 
-TEST_CASE("collectives: thousands of verbs in a row, of any shape and strides, get every element right") {
+TEST_CASE(
+    "collectives: thousands of verbs in a row, of any shape and strides, get every element right") {
   random_source random("verbs in a row", 6000 / share);
   struct run_of {
     int ranks;
@@ -215,10 +217,9 @@ TEST_CASE("collectives: thousands of verbs in a row, of any shape and strides, g
       for (index_t operation = 0; operation < run.operations / share; ++operation) {
         dawdle(own);
         const index_t type = shared.in(0, 2);
-        const status done =
-            type == 0   ? any_verb<bf16>(me, seed, operation, shared, own)
-            : type == 1 ? any_verb<fp16>(me, seed, operation, shared, own)
-                        : any_verb<float>(me, seed, operation, shared, own);
+        const status done = type == 0   ? any_verb<bf16>(me, seed, operation, shared, own)
+                            : type == 1 ? any_verb<fp16>(me, seed, operation, shared, own)
+                                        : any_verb<float>(me, seed, operation, shared, own);
         if (!done.ok()) return done;
       }
       return status{};
@@ -300,11 +301,12 @@ TEST_CASE("collectives: two groups at once change nothing of each other's bits")
   random_source random("two groups at once", 40 / share);
   for (int i = 0; i < 40 / share; ++i) {
     const int ranks = static_cast<int>(random.in(2, 6));
-    const scatter_problem<bf16> problem{
-        {ranks, random.in(1, 5), random.in(1, 4), random.in(1, 40)}, random.bits()};
+    const scatter_problem<bf16> problem{{ranks, random.in(1, 5), random.in(1, 4), random.in(1, 40)},
+                                        random.bits()};
     const scatter_problem<bf16> other{problem.shape, random.bits()};
-    const auto expected = on_ranks(
-        ranks, [&](in_process& me) { return scatter_once(me, problem, style::tiled, style::tiled); });
+    const auto expected = on_ranks(ranks, [&](in_process& me) {
+      return scatter_once(me, problem, style::tiled, style::tiled);
+    });
     REQUIRE(first_wrong(expected) == "");
     in_process_group first(ranks);
     in_process_group second(ranks);
@@ -347,8 +349,9 @@ TEST_CASE("collectives: the bits of a row are those of one combine over the gath
     const view gathered{outputs.data(),
                         packed(extent<axis::rank>(ranks), extent<axis::token>(tokens),
                                extent<axis::head>(all), extent<axis::head_dim>(head_dim))};
-    const view gathered_lse{lses.data(), packed(extent<axis::rank>(ranks),
-                                                extent<axis::token>(tokens), extent<axis::head>(all))};
+    const view gathered_lse{
+        lses.data(),
+        packed(extent<axis::rank>(ranks), extent<axis::token>(tokens), extent<axis::head>(all))};
     fill(gathered, [&](const auto& at) { return problem.output(at[0], at[1], at[2], at[3]); });
     fill(gathered_lse, [&](const auto& at) { return problem.lse(at[0], at[1], at[2]); });
     for (int r = 0; r < ranks; ++r) {
@@ -454,14 +457,16 @@ double sharded_attention(random_source& random) {
         } else {
           // An LSE on its way is an fp32, and so is the merged one.
           const double rounded = std::fabs(whole_row.lse) + 12.0;
-          worst = std::max(worst, std::fabs(double{merged} - whole_row.lse) /
-                                      (lse_bound(log_base::e, ranks, whole_row.lse) + 0x1p-24 * rounded));
+          worst = std::max(worst,
+                           std::fabs(double{merged} - whole_row.lse) /
+                               (lse_bound(log_base::e, ranks, whole_row.lse) + 0x1p-24 * rounded));
         }
         for (index_t d = 0; d < shape.head_dim; ++d) {
           const auto at = static_cast<std::size_t>(d);
           const double wanted = whole_row.output[at];
-          // The combine's bound, the rounding of the partials to T, and of their LSEs to fp32 (which
-          // moves a weight by its absolute error; logits are within 9, a length adds 6 at most).
+          // The combine's bound, the rounding of the partials to T, and of their LSEs to fp32
+          // (which moves a weight by its absolute error; logits are within 9, a length adds 6 at
+          // most).
           const double magnitude = whole_row.magnitude[at];
           const double bound = combine_bound<T>(ranks, wanted, magnitude, 3.0) +
                                (unit_roundoff<T> + (1 + 4 * 15.0) * 0x1p-24) * magnitude +
@@ -482,8 +487,8 @@ double sharded_attention(random_source& random) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("collectives: shard-then-combine is unsharded softmax, to the bound", T, float, fp16,
-                   bf16) {
+TEST_CASE_TEMPLATE("collectives: shard-then-combine is unsharded softmax, to the bound", T, float,
+                   fp16, bf16) {
   const int iterations = 150 / share;
   random_source random("shard-then-combine", iterations);
   double worst = 0;

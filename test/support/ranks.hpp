@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -22,26 +23,34 @@ inline std::string sentence(const headwise::status& what) {
   return text;
 }
 
+/// Runs `work(rank, number)` on one thread for each rank of a group.
+inline void each_rank(headwise::in_process_group& group, int count,
+                      const std::function<void(headwise::in_process&, std::size_t)>& work) {
+  std::vector<std::thread> threads;
+  for (int r = 0; r < count; ++r) {
+    threads.emplace_back([&group, &work, r] {
+      const headwise::result<headwise::in_process> handle = group.rank(r);
+      if (!handle.ok()) std::terminate();  // an error of the test itself
+      headwise::in_process me = handle.value();
+      work(me, static_cast<std::size_t>(r));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 /// Runs `work(rank)` on one thread for each rank of a group, `rank` being a headwise::in_process&,
 /// and returns what each came to, `[rank]`. The work asserts nothing itself (asserts are for the
 /// calling thread); it returns a status, or whatever else it has seen.
 ///
 ///     in_process_group group(4);
-///     const auto came_to = support::on_ranks(group, 4, [&](in_process& me) { return me.barrier(); });
+///     const auto came_to = support::on_ranks(group, 4, [&](in_process& me) { return me.barrier();
+///     });
 template <class Work>
 auto on_ranks(headwise::in_process_group& group, int count, Work work) {
   using outcome = decltype(work(std::declval<headwise::in_process&>()));
   std::vector<std::optional<outcome>> came_to(static_cast<std::size_t>(count));
-  std::vector<std::thread> threads;
-  for (int r = 0; r < count; ++r) {
-    threads.emplace_back([&group, &work, &came_to, r] {
-      const headwise::result<headwise::in_process> handle = group.rank(r);
-      if (!handle.ok()) std::terminate();  // an error of the test itself
-      headwise::in_process me = handle.value();
-      came_to[static_cast<std::size_t>(r)].emplace(work(me));
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  each_rank(group, count,
+            [&](headwise::in_process& me, std::size_t r) { came_to[r].emplace(work(me)); });
   std::vector<outcome> outcomes;
   for (std::optional<outcome>& one : came_to) outcomes.push_back(std::move(*one));
   return outcomes;
@@ -49,8 +58,7 @@ auto on_ranks(headwise::in_process_group& group, int count, Work work) {
 
 /// The same on a group made for this one run.
 template <class Work>
-auto on_ranks(int count, Work work,
-              std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
+auto on_ranks(int count, Work work, std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
   headwise::in_process_group group(count, timeout);
   return on_ranks(group, count, work);
 }

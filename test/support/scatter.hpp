@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-// One LSE reduce-scatter as a test sees it: what every rank puts in (a pure function of a seed, so that
-// any layout and any thread can produce it), and what float64 makes of it.
+// One LSE reduce-scatter as a test sees it: what every rank puts in (a pure function of a seed, so
+// that any layout and any thread can produce it), and what float64 makes of it.
 
 namespace support {
 
@@ -71,8 +71,8 @@ inline row_strides strides_of(style which, index_t tokens, index_t heads, index_
   return {};
 }
 
-/// Memory and view of an operand over token, head and head_dim; `HeadMajor` is the order of the axes in
-/// the type.
+/// Memory and view of an operand over token, head and head_dim; `HeadMajor` is the order of the
+/// axes in the type.
 template <class T, bool HeadMajor = false>
 struct rows_operand {
   using token = headwise::axis::token;
@@ -150,8 +150,8 @@ struct scatter_shape {
   headwise::message_shape message() const { return {ranks, tokens, heads, head_dim}; }
 };
 
-/// What the ranks put into a reduce-scatter. About one row in eight is empty on a rank: its LSE is one
-/// of the three values that say so, its payload is NaN or has never been written.
+/// What the ranks put into a reduce-scatter. About one row in eight is empty on a rank: its LSE is
+/// one of the three values that say so, its payload is NaN or has never been written.
 template <class T, log_base Base = log_base::e>
 struct scatter_problem {
   scatter_shape shape;
@@ -195,8 +195,8 @@ struct scatter_problem {
     return merge_exactly(Base, lses);
   }
 
-  /// Rows of rank `rank` (its results over token, head and head_dim; its merged LSEs) that are not what
-  /// float64 makes of the partials, to the bound of docs/numerics.md.
+  /// Rows of rank `rank` (its results over token, head and head_dim; its merged LSEs) that are not
+  /// what float64 makes of the partials, to the bound of docs/numerics.md.
   template <class Results, class Merged>
   index_t wrong_rows(index_t rank, Results& result, Merged& merged) const {
     index_t wrong = 0;
@@ -257,7 +257,8 @@ struct scatter_operands {
   plane_operand<float> merged;
 };
 
-/// The bytes of a result in the order of token, head and head_dim: what is compared between two calls.
+/// The bytes of a result in the order of token, head and head_dim: what is compared between two
+/// calls.
 template <class Operand>
 std::vector<std::uint8_t> bits_of(Operand& operand) {
   const auto what = operand.by_token();
@@ -275,8 +276,7 @@ std::vector<std::uint8_t> bits_of(Operand& operand) {
 template <class T>
 guarded<std::byte> scatter_workspace(const scatter_shape& shape,
                                      const headwise::message_format& format = {}) {
-  return guarded<std::byte>(
-      headwise::lse_reduce_scatter_bytes<T>(shape.message(), format).value());
+  return guarded<std::byte>(headwise::lse_reduce_scatter_bytes<T>(shape.message(), format).value());
 }
 inline std::span<std::byte> whole(guarded<std::byte>& memory) {
   return {memory.data(), static_cast<std::size_t>(memory.size())};
@@ -301,7 +301,8 @@ struct scatter_outcome {
 template <class T, log_base Base, class Lse = float, bool HeadMajor = false,
           class Executor = headwise::host_executor>
 scatter_outcome scatter_once(headwise::in_process& me, const scatter_problem<T, Base>& problem,
-                             style output_style, style lse_style, style result_style = style::packed,
+                             style output_style, style lse_style,
+                             style result_style = style::packed,
                              const headwise::reduce_scatter_options& options = {},
                              const Executor& executor = {}) {
   scatter_operands<T, Lse, HeadMajor> mine(problem.shape, output_style, lse_style, result_style);
@@ -314,8 +315,7 @@ scatter_outcome scatter_once(headwise::in_process& me, const scatter_problem<T, 
   outcome.wrong_rows = problem.wrong_rows(me.rank(), mine.output, mine.merged);
   // A guard in front of and behind the workspace too.
   const headwise::view workspace_view{
-      workspace.data(),
-      headwise::packed(headwise::extent<headwise::axis::slot>(workspace.size()))};
+      workspace.data(), headwise::packed(headwise::extent<headwise::axis::slot>(workspace.size()))};
   outcome.stray_bytes = mine.stray_bytes() + workspace.stray_bytes(workspace_view);
   outcome.output = bits_of(mine.output);
   outcome.merged = bits_of(mine.merged);

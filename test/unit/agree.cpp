@@ -18,9 +18,8 @@ TEST_CASE("J05: a group decides by the AND over its ranks, and all hear the same
     in_process_group group(ranks);
     // -1: nobody fails to start.
     for (int failing = -1; failing < ranks; ++failing) {
-      const auto decisions = on_ranks(group, ranks, [&](in_process& me) {
-        return agree(me, me.rank() != failing);
-      });
+      const auto decisions =
+          on_ranks(group, ranks, [&](in_process& me) { return agree(me, me.rank() != failing); });
       for (const auto& one : decisions) {
         REQUIRE(one.ok());
         CHECK(one.value() == (failing == -1));
@@ -39,9 +38,8 @@ TEST_CASE("J05: when one rank cannot take the fast path, all take the other one"
     outcome.came_to = fast.why();
     if (!fast.ok()) return outcome;
     const auto preference = fast.value() ? route_preference::automatic : route_preference::packed;
-    return scatter_once<bf16, log_base::e, float, true>(me, problem, style::head_major,
-                                                        style::head_major, style::packed,
-                                                        {{}, preference});
+    return scatter_once<bf16, log_base::e, float, true>(
+        me, problem, style::head_major, style::head_major, style::packed, {{}, preference});
   };
   const auto fast = on_ranks(3, [&](in_process& me) { return decode(me, true); });
   const auto fallen_back = on_ranks(3, [&](in_process& me) { return decode(me, me.rank() != 1); });

@@ -25,8 +25,7 @@ T query_bits(index_t rank, index_t token, index_t head, index_t d) {
 
 template <class T, bool HeadMajor = false>
 void put_query(index_t rank, rows_operand<T, HeadMajor>& local) {
-  fill(local.by_token(),
-       [&](const auto& at) { return query_bits<T>(rank, at[0], at[1], at[2]); });
+  fill(local.by_token(), [&](const auto& at) { return query_bits<T>(rank, at[0], at[1], at[2]); });
 }
 
 template <class T>
@@ -50,8 +49,9 @@ status verdict(index_t wrong, index_t stray) {
 
 /// One whole call on one rank.
 template <class T, bool HeadMajor = false, bool GatheredHeadMajor = false>
-status gather_once(in_process& me, index_t tokens, index_t heads, index_t head_dim, style local_style,
-                   style gathered_style, const all_gather_options& options = {}) {
+status gather_once(in_process& me, index_t tokens, index_t heads, index_t head_dim,
+                   style local_style, style gathered_style,
+                   const all_gather_options& options = {}) {
   const message_shape shape{me.size(), tokens, heads, head_dim};
   rows_operand<T, HeadMajor> local(local_style, tokens, heads, head_dim);
   put_query<T, HeadMajor>(me.rank(), local);
@@ -82,9 +82,8 @@ TEST_CASE("E11: heads are gathered in groups of every size, the odd ones too") {
 TEST_CASE_TEMPLATE("all_gather_heads: elements of every kind and size", T, fp8_e4m3, float,
                    std::int64_t) {
   for (const style local_style : all_styles) {
-    const auto came_to = on_ranks(3, [&](in_process& me) {
-      return gather_once<T>(me, 4, 5, 7, local_style, style::tiled);
-    });
+    const auto came_to = on_ranks(
+        3, [&](in_process& me) { return gather_once<T>(me, 4, 5, 7, local_style, style::tiled); });
     INFO(sentence(first_failure(came_to)));
     CHECK(first_failure(came_to).ok());
   }
@@ -147,23 +146,21 @@ TEST_CASE("A13: a query that is a slice of a fused row is gathered without its n
   // q is the first 2 * 64 columns of rows of 256; the rest of them is NaN.
   const auto came_to = on_ranks(2, [](in_process& me) {
     guarded<bf16> fused(3 * 256);
-    const view query{fused.data(),
-                     layout(dim<axis::token, 3, 256>(3), dim<axis::head, 2, 64>(2),
-                            dim<axis::head_dim, 64, 1>(64))};
-    fill(query, [](const auto& at) {
-      return from_float<bf16>(static_cast<float>(10 * at[0] + at[1]));
-    });
+    const view query{fused.data(), layout(dim<axis::token, 3, 256>(3), dim<axis::head, 2, 64>(2),
+                                          dim<axis::head_dim, 64, 1>(64))};
+    fill(query,
+         [](const auto& at) { return from_float<bf16>(static_cast<float>(10 * at[0] + at[1])); });
     rows_operand<bf16> gathered(style::packed, 3, 4, 64);
     auto workspace = gather_workspace<bf16>({2, 3, 2, 64});
     const status done =
         all_gather_heads(host_executor{}, me, query, gathered.view(), whole(workspace));
     if (!done.ok()) return done;
-    return verdict(wrong_elements(gathered.view(),
-                                  [](const auto& at) {
-                                    return from_float<bf16>(
-                                        static_cast<float>(10 * at[0] + at[1] % 2));
-                                  }),
-                   0);
+    return verdict(
+        wrong_elements(gathered.view(),
+                       [](const auto& at) {
+                         return from_float<bf16>(static_cast<float>(10 * at[0] + at[1] % 2));
+                       }),
+        0);
   });
   for (const status& one : came_to) CHECK(one.ok());
 }
@@ -207,11 +204,9 @@ TEST_CASE("all_gather_heads: the local heads may lie in their place among the ga
         for (const auto preference : {route_preference::automatic, route_preference::packed}) {
           const auto came_to = on_ranks(ranks, [&](in_process& me) {
             rows_operand<bf16> gathered(which, tokens, 2 * ranks, 8);
-            const auto own =
-                slice<axis::head>(gathered.view(), 2 * me.rank(), index_t{2}).value();
-            fill(own, [&](const auto& at) {
-              return query_bits<bf16>(me.rank(), at[0], at[1], at[2]);
-            });
+            const auto own = slice<axis::head>(gathered.view(), 2 * me.rank(), index_t{2}).value();
+            fill(own,
+                 [&](const auto& at) { return query_bits<bf16>(me.rank(), at[0], at[1], at[2]); });
             auto workspace = gather_workspace<bf16>({ranks, tokens, 2, 8});
             const status done = all_gather_heads(host_executor{}, me, own, gathered.view(),
                                                  whole(workspace), {preference});
@@ -233,10 +228,12 @@ TEST_CASE("J02: a gather without tokens succeeds on every rank, null pointers an
     const auto came_to = on_ranks(ranks, [&](in_process& me) {
       const view<const bf16, rows> local(
           nullptr, {dim<axis::token>(0, 16), dim<axis::head>(2, 8), dim<axis::head_dim>(8, 1)});
-      const view<bf16, rows> gathered(nullptr, {dim<axis::token>(0, 16), dim<axis::head>(2 * ranks, 8),
-                                                dim<axis::head_dim>(8, 1)});
+      const view<bf16, rows> gathered(
+          nullptr,
+          {dim<axis::token>(0, 16), dim<axis::head>(2 * ranks, 8), dim<axis::head_dim>(8, 1)});
       for (const auto preference : {route_preference::automatic, route_preference::packed}) {
-        const status done = all_gather_heads(host_executor{}, me, local, gathered, {}, {preference});
+        const status done =
+            all_gather_heads(host_executor{}, me, local, gathered, {}, {preference});
         if (!done.ok()) return done;
       }
       return me.barrier();
@@ -259,14 +256,13 @@ TEST_CASE("all_gather_heads: a mismatch of shape, element or order of the axes i
           return gather_once<bf16>(me, 3, me.rank() == 0 ? 3 : 2, 8, style::packed, style::packed);
         }) == "rank_mismatch: all_gather_heads, axis head: got 3, expected 2: seen on rank 0");
   CHECK(told([](in_process& me) {
-          return me.rank() == 1
-                     ? gather_once<fp16>(me, 3, 2, 8, style::packed, style::packed)
-                     : gather_once<bf16>(me, 3, 2, 8, style::packed, style::packed);
-        }) == "rank_mismatch: all_gather_heads, axis element_kind: got 3, expected 4: seen on rank 1");
+          return me.rank() == 1 ? gather_once<fp16>(me, 3, 2, 8, style::packed, style::packed)
+                                : gather_once<bf16>(me, 3, 2, 8, style::packed, style::packed);
+        }) ==
+        "rank_mismatch: all_gather_heads, axis element_kind: got 3, expected 4: seen on rank 1");
   CHECK(told([](in_process& me) {
-          return me.rank() == 1
-                     ? gather_once<bf16, true>(me, 3, 2, 8, style::packed, style::packed)
-                     : gather_once<bf16>(me, 3, 2, 8, style::packed, style::packed);
+          return me.rank() == 1 ? gather_once<bf16, true>(me, 3, 2, 8, style::packed, style::packed)
+                                : gather_once<bf16>(me, 3, 2, 8, style::packed, style::packed);
         }) ==
         "rank_mismatch: all_gather_heads, axis place of token: got 1, expected 0: seen on rank 1");
   // As many bytes, in another shape.
@@ -284,8 +280,8 @@ TEST_CASE("M03: a gather beyond its workspace is refused on all ranks, and nothi
       put_query(me.rank(), local);
       rows_operand<bf16> gathered(style::tiled, tokens, 6, 16);
       auto workspace = gather_workspace<bf16>(capacity);
-      const status done = all_gather_heads(host_executor{}, me, local.input(), gathered.view(),
-                                           whole(workspace));
+      const status done =
+          all_gather_heads(host_executor{}, me, local.input(), gathered.view(), whole(workspace));
       if (done.ok()) return verdict(wrong_in<bf16>(gathered.view(), 2), 0);
       return gathered.memory.stray_bytes() + workspace.stray_bytes() == 0 ? done : status{};
     });

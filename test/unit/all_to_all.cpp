@@ -38,9 +38,8 @@ status exchange_once(in_process& me, const Layout& send_layout, const Layout& re
   const view<const T, Layout> input = send;
   const status done = all_to_all(host_executor{}, me, input, receive, whole(workspace));
   if (!done.ok()) return receive_memory.stray_bytes() == 0 ? done : status{};
-  const index_t wrong = wrong_elements(receive_by_rank, [&](const auto& at) {
-    return sent<T>(at[0], me.rank(), at[1], at[2]);
-  });
+  const index_t wrong = wrong_elements(
+      receive_by_rank, [&](const auto& at) { return sent<T>(at[0], me.rank(), at[1], at[2]); });
   const index_t stray =
       receive_memory.stray_bytes(receive) +
       workspace.stray_bytes(view{workspace.data(), packed(extent<axis::slot>(workspace.size()))});
@@ -104,7 +103,8 @@ TEST_CASE("L08: every pattern of fp8 arrives as the byte that was sent") {
   const auto came_to = on_ranks(4, [&](in_process& me) {
     std::vector<fp8_e4m3> send(4 * 256);
     for (std::size_t i = 0; i < send.size(); ++i) {
-      send[i].bits = static_cast<std::uint8_t>(i + i / 256 * 3 + static_cast<std::size_t>(me.rank()));
+      send[i].bits =
+          static_cast<std::uint8_t>(i + i / 256 * 3 + static_cast<std::size_t>(me.rank()));
     }
     const auto by_rank = packed(extent<axis::rank>(4), extent<axis::token, 256>());
     return all_to_all(host_executor{}, me, view{send.data(), by_rank},
@@ -155,10 +155,10 @@ TEST_CASE("all_to_all: what does not fit is refused on all ranks, and nothing is
       std::vector<bf16> memory(400, bf16{7});
       guarded<bf16> target(400);
       alignas(16) std::byte workspace[512];
-      const status done = all_to_all(
-          host_executor{}, me, view<bf16, entries>(memory.data(), with_gaps(count, 3, 4)),
-          view<bf16, entries>(target.data(), with_gaps(count, 3, 4)),
-          std::span(workspace).first(me.rank() == 1 ? room : 512));
+      const status done = all_to_all(host_executor{}, me,
+                                     view<bf16, entries>(memory.data(), with_gaps(count, 3, 4)),
+                                     view<bf16, entries>(target.data(), with_gaps(count, 3, 4)),
+                                     std::span(workspace).first(me.rank() == 1 ? room : 512));
       return done.ok() || target.stray_bytes() == 0 ? done : status{};
     });
   };

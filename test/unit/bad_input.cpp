@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-// Wrong uses of the collectives that only the running program can know: each gets a status that says
-// which operand, which axis and both values, its peers hear of it at once, and no byte is written.
-// docs/bad_input.md quotes the sentences.
+// Wrong uses of the collectives that only the running program can know: each gets a status that
+// says which operand, which axis and both values, its peers hear of it at once, and no byte is
+// written. docs/bad_input.md quotes the sentences.
 
 using namespace headwise;
 using namespace support;
@@ -64,7 +64,8 @@ struct memory {
 
 template <class T, class Layout>
 void odd_address(view<T, Layout>& what) {
-  auto* const bytes = reinterpret_cast<std::byte*>(const_cast<std::remove_const_t<T>*>(what.data()));
+  auto* const bytes =
+      reinterpret_cast<std::byte*>(const_cast<std::remove_const_t<T>*>(what.data()));
   what = {reinterpret_cast<T*>(bytes + 1), what.layout()};
 }
 
@@ -183,30 +184,44 @@ TEST_CASE("bad input: lse_reduce_scatter says what is wrong, and writes nothing"
          c.partial_lse = {c.partial_lse.data(), plane_of(tokens, 7)};
        }},
       {"shape_mismatch: partial_lse, axis head: got 7, expected 8: must be that of partial_output",
-       [](call& c, memory&) { c.partial_lse = {c.partial_lse.data(), plane_of(tokens, 7)}; }},
+       [](call& c, memory&) {
+         c.partial_lse = {c.partial_lse.data(), plane_of(tokens, 7)};
+       }},
       {"shape_mismatch: partial_lse, axis token: got 4, expected 3: must be that of partial_output",
-       [](call& c, memory&) { c.partial_lse = {c.partial_lse.data(), plane_of(4, 2 * heads)}; }},
+       [](call& c, memory&) {
+         c.partial_lse = {c.partial_lse.data(), plane_of(4, 2 * heads)};
+       }},
       {"shape_mismatch: output, axis head: got 8, expected 4: is one rank's part of partial_output",
        [](call& c, memory&) {
          c.output = {c.output.data(), rows_of(tokens, 8, head_dim)};
          c.merged = {c.merged.data(), plane_of(tokens, 8)};
          c.sink = {c.sink.data(), sinks_of(8)};
        }},
-      {"shape_mismatch: output, axis token: got 2, expected 3: is one rank's part of partial_output",
+      {"shape_mismatch: output, axis token: got 2, expected 3: is one rank's part of "
+       "partial_output",
        [](call& c, memory&) {
          c.output = {c.output.data(), rows_of(2, heads, head_dim)};
          c.merged = {c.merged.data(), plane_of(2, heads)};
        }},
       {"shape_mismatch: output, axis head_dim: got 9, expected 8: is one rank's part of "
        "partial_output",
-       [](call& c, memory&) { c.output = {c.output.data(), rows_of(tokens, heads, 9)}; }},
+       [](call& c, memory&) {
+         c.output = {c.output.data(), rows_of(tokens, heads, 9)};
+       }},
       {"shape_mismatch: merged_lse, axis head: got 8, expected 4: must be that of output",
-       [](call& c, memory&) { c.merged = {c.merged.data(), plane_of(tokens, 8)}; }},
+       [](call& c, memory&) {
+         c.merged = {c.merged.data(), plane_of(tokens, 8)};
+       }},
       {"shape_mismatch: valid, axis token: got 2, expected 3: one count per token",
-       [](call& c, memory&) { c.valid = {c.valid.data(), counts_of(2)}; }},
+       [](call& c, memory&) {
+         c.valid = {c.valid.data(), counts_of(2)};
+       }},
       {"shape_mismatch: sink, axis head: got 8, expected 4: one per head",
-       [](call& c, memory&) { c.sink = {c.sink.data(), sinks_of(8)}; }},
-      {"invalid_argument: partial_output, axis token: got -3, expected 0: an extent is not negative",
+       [](call& c, memory&) {
+         c.sink = {c.sink.data(), sinks_of(8)};
+       }},
+      {"invalid_argument: partial_output, axis token: got -3, expected 0: an extent is not "
+       "negative",
        [](call& c, memory&) {
          c.partial_output = {c.partial_output.data(), rows_with(-3, 64, 8, 8, 8)};
        }},
@@ -216,10 +231,15 @@ TEST_CASE("bad input: lse_reduce_scatter says what is wrong, and writes nothing"
                           plane{dim<axis::token>(tokens, -8), dim<axis::head>(8, 1)}};
        }},
       {"invalid_argument: partial_output: a view with elements has a null pointer",
-       [](call& c, memory&) { c.partial_output = {nullptr, c.partial_output.layout()}; }},
+       [](call& c, memory&) {
+         c.partial_output = {nullptr, c.partial_output.layout()};
+       }},
       {"invalid_argument: output: a view with elements has a null pointer",
-       [](call& c, memory&) { c.output = {nullptr, c.output.layout()}; }},
-      {"misaligned: partial_lse: got 1, expected 0: the pointer is not aligned for its element type",
+       [](call& c, memory&) {
+         c.output = {nullptr, c.output.layout()};
+       }},
+      {"misaligned: partial_lse: got 1, expected 0: the pointer is not aligned for its element "
+       "type",
        [](call& c, memory&) { odd_address(c.partial_lse); }},
       {"misaligned: output: got 1, expected 0: the pointer is not aligned for its element type",
        [](call& c, memory&) { odd_address(c.output); }},
@@ -231,13 +251,13 @@ TEST_CASE("bad input: lse_reduce_scatter says what is wrong, and writes nothing"
       {"overlap: merged_lse, axis token: got 0, expected 1: elements of a target share memory or "
        "interleave; expected is the least stride",
        [](call& c, memory&) {
-         c.merged = {c.merged.data(), plane{dim<axis::token>(tokens, 0), dim<axis::head>(heads, 1)}};
+         c.merged = {c.merged.data(),
+                     plane{dim<axis::token>(tokens, 0), dim<axis::head>(heads, 1)}};
        }},
       {"out_of_range: partial_output, axis token: got 3, expected 2: the view leaves the address "
        "space; expected is the largest extent that fits",
        [](call& c, memory&) {
-         c.partial_output = {c.partial_output.data(),
-                             rows_with(tokens, index_t{1} << 61, 8, 8, 8)};
+         c.partial_output = {c.partial_output.data(), rows_with(tokens, index_t{1} << 61, 8, 8, 8)};
        }},
       {"capacity_exceeded: workspace: got 960, expected 959: more is needed (got) than available "
        "(expected)",
@@ -264,13 +284,21 @@ TEST_CASE("bad input: all_gather_heads says what is wrong, and writes nothing") 
   using call = gather_call;
   check<call>({
       {"shape_mismatch: gathered, axis head: got 7, expected 8: holds the heads of all ranks",
-       [](call& c, memory&) { c.gathered = {c.gathered.data(), rows_of(tokens, 7, head_dim)}; }},
+       [](call& c, memory&) {
+         c.gathered = {c.gathered.data(), rows_of(tokens, 7, head_dim)};
+       }},
       {"shape_mismatch: gathered, axis token: got 4, expected 3: holds the heads of all ranks",
-       [](call& c, memory&) { c.gathered = {c.gathered.data(), rows_of(4, 8, head_dim)}; }},
+       [](call& c, memory&) {
+         c.gathered = {c.gathered.data(), rows_of(4, 8, head_dim)};
+       }},
       {"shape_mismatch: gathered, axis head_dim: got 9, expected 8: holds the heads of all ranks",
-       [](call& c, memory&) { c.gathered = {c.gathered.data(), rows_of(tokens, 8, 9)}; }},
+       [](call& c, memory&) {
+         c.gathered = {c.gathered.data(), rows_of(tokens, 8, 9)};
+       }},
       {"invalid_argument: local: a view with elements has a null pointer",
-       [](call& c, memory&) { c.local = {nullptr, c.local.layout()}; }},
+       [](call& c, memory&) {
+         c.local = {nullptr, c.local.layout()};
+       }},
       {"overlap: gathered, axis token: got 24, expected 64: elements of a target share memory or "
        "interleave; expected is the least stride",
        [](call& c, memory&) {
@@ -286,7 +314,9 @@ TEST_CASE("bad input: all_gather_heads says what is wrong, and writes nothing") 
          c.room = {reinterpret_cast<std::byte*>(m.partial_output.data()), 8192};
        }},
       {"overlap: gathered: got 384, expected 0: shares memory with the workspace (bytes in common)",
-       [](call& c, memory& m) { c.room = {reinterpret_cast<std::byte*>(m.output.data()), 8192}; }},
+       [](call& c, memory& m) {
+         c.room = {reinterpret_cast<std::byte*>(m.output.data()), 8192};
+       }},
   });
 }
 
@@ -299,7 +329,9 @@ TEST_CASE("bad input: all_to_all says what is wrong, and writes nothing") {
          c.receive = {c.receive.data(), entries_of(3, 5)};
        }},
       {"shape_mismatch: send, axis token: got 4, expected 5: must have the extent of the target",
-       [](call& c, memory&) { c.send = {c.send.data(), entries_of(2, 4)}; }},
+       [](call& c, memory&) {
+         c.send = {c.send.data(), entries_of(2, 4)};
+       }},
       {"overlap: receive, axis rank: got 12, expected 13: elements of a target share memory or "
        "interleave; expected is the least stride",
        [](call& c, memory&) {

@@ -123,20 +123,20 @@ TEST_CASE("in_process: a group of another size has no ranks, and no rank is beyo
 
 TEST_CASE("J01: pairs without bytes are skipped at both ends of an unequal exchange") {
   const index_t counts[3][3] = {{1, 0, 2}, {0, 1, 0}, {2, 0, 1}};
-  std::array<mailbox, 3> mails{
-      mailbox({counts[0][0], counts[0][1], counts[0][2]}, {counts[0][0], counts[1][0], counts[2][0]}),
-      mailbox({counts[1][0], counts[1][1], counts[1][2]}, {counts[0][1], counts[1][1], counts[2][1]}),
-      mailbox({counts[2][0], counts[2][1], counts[2][2]},
-              {counts[0][2], counts[1][2], counts[2][2]})};
+  std::array<mailbox, 3> mails{mailbox({counts[0][0], counts[0][1], counts[0][2]},
+                                       {counts[0][0], counts[1][0], counts[2][0]}),
+                               mailbox({counts[1][0], counts[1][1], counts[1][2]},
+                                       {counts[0][1], counts[1][1], counts[2][1]}),
+                               mailbox({counts[2][0], counts[2][1], counts[2][2]},
+                                       {counts[0][2], counts[1][2], counts[2][2]})};
   for (int i = 0; i < 3; ++i) {
     for (int j = 0; j < 3; ++j) {
       auto& bytes = mails[static_cast<std::size_t>(i)].out[static_cast<std::size_t>(j)];
       for (auto& byte : bytes) byte = tag(i, j);
     }
   }
-  const auto came_to = on_ranks(3, [&](in_process& me) {
-    return mails[static_cast<std::size_t>(me.rank())].exchange(me);
-  });
+  const auto came_to = on_ranks(
+      3, [&](in_process& me) { return mails[static_cast<std::size_t>(me.rank())].exchange(me); });
   for (const status& one : came_to) CHECK(one.ok());
   for (std::size_t to = 0; to < 3; ++to) {
     for (std::size_t from = 0; from < 3; ++from) {
@@ -162,7 +162,8 @@ TEST_CASE("J01: a pair of which one end has bytes and the other none is an error
   }
   for (const auto& mail : mails) CHECK(mail.received_nothing());
   // No rank is left behind: the group goes on.
-  for (const status& one : on_ranks(group, 3, [](in_process& me) { return exchange_tags(me, 5); })) {
+  for (const status& one :
+       on_ranks(group, 3, [](in_process& me) { return exchange_tags(me, 5); })) {
     CHECK(one.ok());
   }
 }
@@ -241,7 +242,8 @@ TEST_CASE("in_process: ranks that call different things are told what differs") 
           }) == "rank_mismatch: scatter, axis head: got 4, expected 0: seen on rank 3");
   }
   // Nothing is left over of it.
-  for (const status& one : on_ranks(group, 4, [](in_process& me) { return exchange_tags(me, 8); })) {
+  for (const status& one :
+       on_ranks(group, 4, [](in_process& me) { return exchange_tags(me, 8); })) {
     CHECK(one.ok());
   }
 }
@@ -279,7 +281,8 @@ TEST_CASE("in_process: peers of a rank that refuses return at once and hear why"
           "rank_mismatch: partial_lse, axis head: got 31, expected 32: seen on rank 1");
     CHECK(nothing[peer]);
   }
-  for (const status& one : on_ranks(group, 3, [](in_process& me) { return exchange_tags(me, 8); })) {
+  for (const status& one :
+       on_ranks(group, 3, [](in_process& me) { return exchange_tags(me, 8); })) {
     CHECK(one.ok());
   }
 }
@@ -304,8 +307,10 @@ TEST_CASE("in_process: a malformed call is refused before anything is written, b
     const char* sentence;
   };
   const wrong cases[] = {
-      {{good_send}, {good_receive}, "invalid_argument: send: got 1, expected 2: one chunk per "
-                                    "plane and rank (expected)"},
+      {{good_send},
+       {good_receive},
+       "invalid_argument: send: got 1, expected 2: one chunk per "
+       "plane and rank (expected)"},
       {{good_send, good_send},
        {good_receive, good_receive, good_receive},
        "invalid_argument: receive: got 3, expected 2: one chunk per plane and rank (expected)"},
@@ -352,7 +357,8 @@ TEST_CASE("in_process: a malformed call is refused before anything is written, b
         "invalid_argument: receive: got 4, expected 2: one chunk per rank");
   CHECK(gathered[1].code == errc::rank_mismatch);
   for (const std::uint8_t byte : memory) CHECK(byte == 0);
-  for (const status& one : on_ranks(group, 2, [](in_process& me) { return exchange_tags(me, 4); })) {
+  for (const status& one :
+       on_ranks(group, 2, [](in_process& me) { return exchange_tags(me, 4); })) {
     CHECK(one.ok());
   }
 }
@@ -424,9 +430,8 @@ TEST_CASE("in_process: gathered parts may differ in size") {
 TEST_CASE("in_process: a rank that never comes ends the call on all others, with its number") {
   in_process_group group(4, 80ms);
   const auto start = clock_type::now();
-  const auto came_to = on_ranks(group, 4, [&](in_process& me) {
-    return me.rank() == 2 ? status{} : exchange_tags(me, 8);
-  });
+  const auto came_to = on_ranks(
+      group, 4, [&](in_process& me) { return me.rank() == 2 ? status{} : exchange_tags(me, 8); });
   const auto took = clock_type::now() - start;
   for (const std::size_t r : {0u, 1u, 3u}) {
     CHECK(support::sentence(came_to[r]) ==
@@ -448,8 +453,8 @@ TEST_CASE("in_process: a rank that never comes ends the call on all others, with
   }
 
   // A reset is for all ranks too: without the dead one it comes to nothing.
-  const auto no_reset = on_ranks(
-      group, 4, [](in_process& me) { return me.rank() == 2 ? status{} : me.reset(); });
+  const auto no_reset =
+      on_ranks(group, 4, [](in_process& me) { return me.rank() == 2 ? status{} : me.reset(); });
   for (const std::size_t r : {0u, 1u, 3u}) {
     CHECK(no_reset[r].code == errc::timed_out);
     CHECK(no_reset[r].got == 2);

@@ -102,9 +102,9 @@ TEST_CASE("E11: a transport of more ranks than a group can have is refused befor
   };
   wide group;
   scatter_operands<float> mine({1, 2, 34, 8}, style::packed, style::packed);
-  const status came_to = lse_reduce_scatter<log_base::e>(
-      executor, group, mine.partial_output.input(), mine.partial_lse.input(),
-      mine.output.view(), none, {});
+  const status came_to =
+      lse_reduce_scatter<log_base::e>(executor, group, mine.partial_output.input(),
+                                      mine.partial_lse.input(), mine.output.view(), none, {});
   CHECK(sentence(came_to) ==
         "unsupported: ranks: got 17, expected 16: a group has from 1 to 16 ranks");
 }
@@ -151,7 +151,8 @@ TEST_CASE("lse_reduce_scatter: ranks whose operands have different strides under
   REQUIRE(first_wrong(expected) == "");
   const auto mixed_ways = on_ranks(6, [&](in_process& me) {
     const auto of = static_cast<std::size_t>(me.rank());
-    const auto preference = me.rank() % 4 == 0 ? route_preference::packed : route_preference::automatic;
+    const auto preference =
+        me.rank() % 4 == 0 ? route_preference::packed : route_preference::automatic;
     return scatter_once(me, problem, all_styles[of], all_styles[(of + 1) % 6],
                         all_styles[(of + 2) % 6], {message_format{}, preference}, executor);
   });
@@ -160,17 +161,16 @@ TEST_CASE("lse_reduce_scatter: ranks whose operands have different strides under
   // In a head-major type some of them go straight, some are packed.
   const auto head_major = on_ranks(6, [&](in_process& me) {
     const auto of = static_cast<std::size_t>(me.rank());
-    return scatter_once<bf16, log_base::e, float, true>(me, problem, all_styles[of],
-                                                        all_styles[(of + 1) % 6], style::packed,
-                                                        {}, executor);
+    return scatter_once<bf16, log_base::e, float, true>(
+        me, problem, all_styles[of], all_styles[(of + 1) % 6], style::packed, {}, executor);
   });
   CHECK(first_wrong(head_major) == "");
   CHECK(same_results(head_major, expected));
 }
 
 TEST_CASE("A01: 22 of 32 heads as static views: exact, and no padding is read") {
-  using padded_output = packed_layout_t<extent<axis::token, 4>, extent<axis::head, 32>,
-                                        extent<axis::head_dim, 512>>;
+  using padded_output =
+      packed_layout_t<extent<axis::token, 4>, extent<axis::head, 32>, extent<axis::head_dim, 512>>;
   using padded_lse = packed_layout_t<extent<axis::token, 4>, extent<axis::head, 32>>;
   std::vector<guarded<bf16>> results;
   for (int r = 0; r < 2; ++r) results.emplace_back(4 * 11 * 512);
@@ -178,29 +178,29 @@ TEST_CASE("A01: 22 of 32 heads as static views: exact, and no padding is read") 
   const auto came_to = on_ranks(2, [&](in_process& me) {
     guarded<bf16> output(4 * 32 * 512);
     guarded<float> lses(4 * 32);
-    const auto partial_output = slice<axis::head>(view<bf16, padded_output>(output.data()),
-                                                  constant<0>, constant<22>);
+    const auto partial_output =
+        slice<axis::head>(view<bf16, padded_output>(output.data()), constant<0>, constant<22>);
     const auto partial_lse =
         slice<axis::head>(view<float, padded_lse>(lses.data()), constant<0>, constant<22>);
     static_assert(decltype(partial_lse)::layout_type::static_strides[0] == 32);
     static_assert(decltype(partial_lse)::layout_type{}.span_size() == 118);
-    fill(partial_output, [](const auto& at) {
-      return from_float<bf16>(static_cast<float>(32 * at[0] + at[1]));
-    });
+    fill(partial_output,
+         [](const auto& at) { return from_float<bf16>(static_cast<float>(32 * at[0] + at[1])); });
     fill(partial_lse, [](const auto&) { return 0.0f; });
     guarded<bf16>& result = results[static_cast<std::size_t>(me.rank())];
     const view combined{result.data(), packed(extent<axis::token, 4>(), extent<axis::head, 11>(),
                                               extent<axis::head_dim, 512>())};
     auto workspace = scatter_workspace<bf16>({2, 4, 11, 512});
-    const status done = lse_reduce_scatter<log_base::e>(
-        executor, me, partial_output, partial_lse, combined, none, whole(workspace));
+    const status done = lse_reduce_scatter<log_base::e>(executor, me, partial_output, partial_lse,
+                                                        combined, none, whole(workspace));
     if (!done.ok()) return done;
     const index_t wrong = wrong_elements(combined, [&](const auto& at) {
       return from_float<bf16>(static_cast<float>(32 * at[0] + 11 * me.rank() + at[1]));
     });
     const index_t stray = output.stray_bytes(partial_output) + lses.stray_bytes(partial_lse) +
                           result.stray_bytes(combined);
-    return failure(wrong + stray == 0 ? errc::ok : errc::invalid_argument, "test", "", wrong, stray);
+    return failure(wrong + stray == 0 ? errc::ok : errc::invalid_argument, "test", "", wrong,
+                   stray);
   });
   for (const status& one : came_to) {
     INFO(sentence(one));
@@ -231,8 +231,8 @@ TEST_CASE("E01: 52 heads on 3 ranks are 54: the dummies change no real head and 
       auto workspace = scatter_workspace<bf16>(problem.shape);
       scatter_outcome outcome;
       outcome.came_to = lse_reduce_scatter<log_base::e>(
-          executor, me, mine.partial_output.input(), mine.partial_lse.input(),
-          mine.output.view(), mine.merged.view(), whole(workspace));
+          executor, me, mine.partial_output.input(), mine.partial_lse.input(), mine.output.view(),
+          mine.merged.view(), whole(workspace));
       // The real heads of this rank: its first ones.
       const auto real = slice<axis::head>(mine.output.view(), 0, heads.real(me.rank())).value();
       for_each_element(real, [&](const auto&, index_t offset) {
@@ -259,18 +259,16 @@ TEST_CASE("E06: nine ranks with 11 of 99 heads each, out of a tile of 104") {
   const scatter_problem<bf16> problem{{9, 4, 11, 32}, 9};
   for (const message_format& format : all_formats) {
     // 99 heads in a tile of 16 are 112 rows; every rank gets 11 heads back, nobody the padding.
-    const auto outcomes =
-        scatter_all(problem, style::tiled, style::tiled, style::packed, {format});
+    const auto outcomes = scatter_all(problem, style::tiled, style::tiled, style::packed, {format});
     CHECK(first_wrong(outcomes) == "");
     for (const auto& one : outcomes) CHECK(one.output.size() == 4 * 11 * 32 * 2);
   }
-  using tile = packed_layout_t<extent<axis::token, 4>, extent<axis::head, 104>,
-                               extent<axis::head_dim, 32>>;
+  using tile =
+      packed_layout_t<extent<axis::token, 4>, extent<axis::head, 104>, extent<axis::head_dim, 32>>;
   const auto came_to = on_ranks(9, [&](in_process& me) {
     guarded<bf16> output(4 * 104 * 32);
     plane_operand<float> lses(style::packed, 4, 99);
-    const auto live =
-        slice<axis::head>(view<bf16, tile>(output.data()), constant<0>, constant<99>);
+    const auto live = slice<axis::head>(view<bf16, tile>(output.data()), constant<0>, constant<99>);
     fill(live, [&](const auto& at) {
       return problem.empty(me.rank(), at[0], at[1])
                  ? bf16{0xffff}
@@ -280,9 +278,8 @@ TEST_CASE("E06: nine ranks with 11 of 99 heads each, out of a tile of 104") {
     rows_operand<bf16> result(style::packed, 4, 11, 32);
     plane_operand<float> merged(style::packed, 4, 11);
     auto workspace = scatter_workspace<bf16>(problem.shape);
-    const status done =
-        lse_reduce_scatter<log_base::e>(executor, me, live, lses.view(), result.view(),
-                                        merged.view(), whole(workspace));
+    const status done = lse_reduce_scatter<log_base::e>(
+        executor, me, live, lses.view(), result.view(), merged.view(), whole(workspace));
     if (!done.ok()) return done;
     const index_t wrong = problem.wrong_rows(me.rank(), result, merged) + output.stray_bytes(live);
     return wrong == 0 ? status{} : failure(errc::invalid_argument, "test", "", wrong, 0);
@@ -307,8 +304,8 @@ TEST_CASE("E07: 64 heads on 3 ranks are 72: dummies with a finite LSE are droppe
       auto workspace = scatter_workspace<float>(problem.shape);
       scatter_outcome outcome;
       outcome.came_to = lse_reduce_scatter<log_base::e>(
-          executor, me, mine.partial_output.input(), mine.partial_lse.input(),
-          mine.output.view(), mine.merged.view(), whole(workspace));
+          executor, me, mine.partial_output.input(), mine.partial_lse.input(), mine.output.view(),
+          mine.merged.view(), whole(workspace));
       outcome.output = bits_of(mine.output);
       if (me.rank() == 2) {
         // The dummies' own rows are combined like any other, and nobody reads them.
@@ -349,8 +346,7 @@ TEST_CASE("J02: a call without tokens succeeds on every rank, null pointers and 
         const view<float, plane> merged(nullptr, {dim<axis::token>(0, 0), dim<axis::head>(4, 1)});
         for (const auto preference : {route_preference::automatic, route_preference::packed}) {
           const status done = lse_reduce_scatter<log_base::e>(
-              executor, me, partial_output, partial_lse, output, merged, {},
-              {format, preference});
+              executor, me, partial_output, partial_lse, output, merged, {}, {format, preference});
           if (!done.ok()) return done;
         }
         return me.barrier();
@@ -419,8 +415,8 @@ TEST_CASE("M03: a batch beyond the workspace is refused on all ranks, and nothin
         auto workspace = scatter_workspace<bf16>(capacity, format);
         scatter_outcome outcome;
         outcome.came_to = lse_reduce_scatter<log_base::e>(
-            executor, me, mine.partial_output.input(), mine.partial_lse.input(),
-            mine.output.view(), mine.merged.view(), whole(workspace), {format});
+            executor, me, mine.partial_output.input(), mine.partial_lse.input(), mine.output.view(),
+            mine.merged.view(), whole(workspace), {format});
         if (outcome.came_to.ok()) {
           outcome.wrong_rows = problem.wrong_rows(me.rank(), mine.output, mine.merged);
           outcome.stray_bytes = workspace.stray_bytes(
@@ -458,9 +454,9 @@ TEST_CASE("K05: room for 8 rows does not hold 4 requests of 4 query tokens") {
     problem.put(me.rank(), mine.partial_output, mine.partial_lse);
     auto workspace = scatter_workspace<bf16>({4, pool.rows, 2, 8});
     scatter_outcome outcome;
-    outcome.came_to = lse_reduce_scatter<log_base::e>(
-        executor, me, mine.partial_output.input(), mine.partial_lse.input(),
-        mine.output.view(), mine.merged.view(), whole(workspace));
+    outcome.came_to = lse_reduce_scatter<log_base::e>(executor, me, mine.partial_output.input(),
+                                                      mine.partial_lse.input(), mine.output.view(),
+                                                      mine.merged.view(), whole(workspace));
     outcome.stray_bytes = mine.written_bytes() + workspace.stray_bytes();
     return outcome;
   });
@@ -483,8 +479,8 @@ TEST_CASE("M03: one rank with too little room is enough for all to stop, and to 
       auto room = whole(rooms[static_cast<std::size_t>(me.rank())]);
       if (me.rank() == 2) room = room.first(room.size() - static_cast<std::size_t>(missing));
       const status done = lse_reduce_scatter<log_base::e>(
-          executor, me, mine.partial_output.input(), mine.partial_lse.input(),
-          mine.output.view(), mine.merged.view(), room);
+          executor, me, mine.partial_output.input(), mine.partial_lse.input(), mine.output.view(),
+          mine.merged.view(), room);
       if (!done.ok() && mine.written_bytes() != 0) return status{};
       return done;
     });
@@ -516,13 +512,11 @@ TEST_CASE("J06: ranks with 3 and 8 live rows of a padded batch of 8 go the same 
       fill(mine.partial_lse.view(), [](const auto&) { return 0.0f; });
       auto workspace = scatter_workspace<float>(problem.shape);
       const status done = lse_reduce_scatter<log_base::e>(
-          executor, me, mine.partial_output.input(), mine.partial_lse.input(),
-          mine.output.view(), none, whole(workspace), {},
-          view{valid.data(), packed(extent<axis::token>(padded))});
+          executor, me, mine.partial_output.input(), mine.partial_lse.input(), mine.output.view(),
+          none, whole(workspace), {}, view{valid.data(), packed(extent<axis::token>(padded))});
       if (!done.ok()) return done;
-      const index_t wrong = wrong_elements(mine.output.view(), [](const auto& at) {
-        return at[0] < 3 ? 2.0f : 3.0f;
-      });
+      const index_t wrong = wrong_elements(mine.output.view(),
+                                           [](const auto& at) { return at[0] < 3 ? 2.0f : 3.0f; });
       return wrong == 0 ? status{} : failure(errc::invalid_argument, "test", "", wrong, 0);
     });
   };
@@ -554,14 +548,13 @@ two_rows merge_of_two(const float (&lses)[2], const float (&outputs)[2],
     auto workspace = scatter_workspace<float>({2, 1, 1, 4});
     status done{};
     if (counts == nullptr) {
-      done = lse_reduce_scatter<log_base::e>(executor, me, mine.partial_output.input(),
-                                             mine.partial_lse.view(), mine.output.view(),
-                                             mine.merged.view(), whole(workspace), {}, none, none,
-                                             policy);
+      done = lse_reduce_scatter<log_base::e>(
+          executor, me, mine.partial_output.input(), mine.partial_lse.view(), mine.output.view(),
+          mine.merged.view(), whole(workspace), {}, none, none, policy);
     } else {
       done = lse_reduce_scatter<log_base::e>(
-          executor, me, mine.partial_output.input(), mine.partial_lse.input(),
-          mine.output.view(), mine.merged.view(), whole(workspace), {},
+          executor, me, mine.partial_output.input(), mine.partial_lse.input(), mine.output.view(),
+          mine.merged.view(), whole(workspace), {},
           view{counts + r, packed(extent<axis::token, 1>())}, none, policy);
     }
     got[r] = {mine.output.view()(0, 0, 3), mine.merged.view()(0, 0)};
@@ -630,8 +623,8 @@ TEST_CASE("C01: partials in base two are merged in base two") {
         me.rank() == 0 ? 0.0f : 1.584963f;
     auto workspace = scatter_workspace<float>({2, 1, 1, 1});
     const status done = lse_reduce_scatter<log_base::two>(
-        executor, me, mine.partial_output.input(), mine.partial_lse.input(),
-        mine.output.view(), mine.merged.view(), whole(workspace));
+        executor, me, mine.partial_output.input(), mine.partial_lse.input(), mine.output.view(),
+        mine.merged.view(), whole(workspace));
     if (!done.ok()) return done;
     const float natural = to_base<log_base::e>(lse<log_base::two>{mine.merged.view()(0, 0)}).value;
     const bool right = std::fabs(mine.output.view()(0, 0, 0) - 4.0f) < 1e-5f &&
@@ -664,8 +657,7 @@ TEST_CASE("B05: an LSE of 16 bits is widened, not reinterpreted, whatever its ty
   REQUIRE(first_wrong(expected) == "");
   for (const bool tiled : {false, true}) {
     const style lse_style = tiled ? style::tiled : style::packed;
-    const auto as_bf16 =
-        scatter_all<bf16, log_base::e, bf16>(problem, style::packed, lse_style);
+    const auto as_bf16 = scatter_all<bf16, log_base::e, bf16>(problem, style::packed, lse_style);
     CHECK(first_wrong(as_bf16) == "");
     CHECK(same_results(as_bf16, expected));
     // Straight, with only the LSE packed.
@@ -717,17 +709,17 @@ TEST_CASE("lse_reduce_scatter: the result may be the rank's own heads of the par
     return on_ranks(ranks, [&](in_process& me) {
       scatter_operands<bf16, float, HeadMajor> mine(of.shape, which, style::packed);
       of.put(me.rank(), mine.partial_output, mine.partial_lse);
-      const auto own = slice<axis::head>(mine.partial_output.view(), me.rank() * of.shape.heads,
-                                         of.shape.heads)
-                           .value();
-      const auto own_lse = slice<axis::head>(mine.partial_lse.view(), me.rank() * of.shape.heads,
-                                             of.shape.heads)
-                               .value();
+      const auto own =
+          slice<axis::head>(mine.partial_output.view(), me.rank() * of.shape.heads, of.shape.heads)
+              .value();
+      const auto own_lse =
+          slice<axis::head>(mine.partial_lse.view(), me.rank() * of.shape.heads, of.shape.heads)
+              .value();
       auto workspace = scatter_workspace<bf16>(of.shape);
       scatter_outcome outcome;
-      outcome.came_to = lse_reduce_scatter<log_base::e>(
-          executor, me, mine.partial_output.input(), mine.partial_lse.input(), own, own_lse,
-          whole(workspace));
+      outcome.came_to =
+          lse_reduce_scatter<log_base::e>(executor, me, mine.partial_output.input(),
+                                          mine.partial_lse.input(), own, own_lse, whole(workspace));
       const auto by_token = permute<axis::token, axis::head, axis::head_dim>(own);
       for_each_element(by_token, [&](const auto&, index_t offset) {
         outcome.output.push_back(static_cast<std::uint8_t>(by_token.data()[offset].bits));
@@ -759,8 +751,8 @@ TEST_CASE("lse_reduce_scatter: a sink is applied once, after the merge") {
     const float sink = 0.0f;
     auto workspace = scatter_workspace<float>({2, 3, 1, 4});
     const status done = lse_reduce_scatter<log_base::e>(
-        executor, me, mine.partial_output.input(), mine.partial_lse.input(),
-        mine.output.view(), mine.merged.view(), whole(workspace), {}, none,
+        executor, me, mine.partial_output.input(), mine.partial_lse.input(), mine.output.view(),
+        mine.merged.view(), whole(workspace), {}, none,
         view{&sink, packed(extent<axis::head, 1>())});
     if (!done.ok()) return done;
     bool right = true;
@@ -779,26 +771,28 @@ TEST_CASE("lse_reduce_scatter: no merged LSE wanted, none written") {
     scatter_operands<float> mine(problem.shape, style::packed, style::packed);
     problem.put(me.rank(), mine.partial_output, mine.partial_lse);
     auto workspace = scatter_workspace<float>(problem.shape);
-    const status done = lse_reduce_scatter<log_base::e>(
-        executor, me, mine.partial_output.input(), mine.partial_lse.input(),
-        mine.output.view(), none, whole(workspace));
+    const status done = lse_reduce_scatter<log_base::e>(executor, me, mine.partial_output.input(),
+                                                        mine.partial_lse.input(),
+                                                        mine.output.view(), none, whole(workspace));
     return mine.merged.memory.stray_bytes() == 0 ? done
                                                  : failure(errc::invalid_argument, "test", "");
   });
   for (const status& one : came_to) CHECK(one.ok());
 }
 
-TEST_CASE("lse_reduce_scatter: one workspace serves one call after another, of any shape it holds") {
+TEST_CASE(
+    "lse_reduce_scatter: one workspace serves one call after another, of any shape it holds") {
   const scatter_shape most{4, 6, 3, 40};
   const auto came_to = on_ranks(4, [&](in_process& me) {
     auto workspace = scatter_workspace<bf16>(most);
     for (int i = 0; i < 40; ++i) {
-      const scatter_problem<bf16> problem{{4, i % 7, 1 + i % 3, i % 41}, 70u + static_cast<unsigned>(i)};
+      const scatter_problem<bf16> problem{{4, i % 7, 1 + i % 3, i % 41},
+                                          70u + static_cast<unsigned>(i)};
       scatter_operands<bf16> mine(problem.shape, all_styles[i % 6], all_styles[i % 5]);
       problem.put(me.rank(), mine.partial_output, mine.partial_lse);
       const status done = lse_reduce_scatter<log_base::e>(
-          executor, me, mine.partial_output.input(), mine.partial_lse.input(),
-          mine.output.view(), mine.merged.view(), whole(workspace));
+          executor, me, mine.partial_output.input(), mine.partial_lse.input(), mine.output.view(),
+          mine.merged.view(), whole(workspace));
       if (!done.ok()) return done;
       const index_t wrong = problem.wrong_rows(me.rank(), mine.output, mine.merged);
       if (wrong != 0) return failure(errc::invalid_argument, "test", "", i, wrong);
@@ -826,8 +820,7 @@ TEST_CASE("lse_reduce_scatter_bytes: what every call of up to that shape needs")
   for (const message_format& format : all_formats) {
     index_t before = 0;
     for (index_t tokens = 0; tokens < 40; ++tokens) {
-      const index_t needed =
-          lse_reduce_scatter_bytes<fp16>({3, tokens, 5, 33}, format).value();
+      const index_t needed = lse_reduce_scatter_bytes<fp16>({3, tokens, 5, 33}, format).value();
       CHECK(needed >= before);
       before = needed;
     }
@@ -840,7 +833,8 @@ TEST_CASE("every count of heads that real groups gather is taken as it is") {
     int ranks;
     index_t heads;
   };
-  for (const geometry& of : {geometry{1, 11}, {2, 11}, {3, 11}, {6, 11}, {9, 11}, {16, 8}, {5, 13}}) {
+  for (const geometry& of :
+       {geometry{1, 11}, {2, 11}, {3, 11}, {6, 11}, {9, 11}, {16, 8}, {5, 13}}) {
     const scatter_problem<bf16> problem{{of.ranks, 2, of.heads, 16}, 11};
     const auto outcomes = scatter_all(problem, style::tiled, style::tiled);
     CHECK(first_wrong(outcomes) == "");
@@ -849,8 +843,8 @@ TEST_CASE("every count of heads that real groups gather is taken as it is") {
 
 TEST_CASE("nine ranks, 11 heads, 4 tokens: straight and packed have the same bits") {
   const scatter_problem<bf16> problem{{9, 4, 11, 512}, 335};
-  const auto straight = scatter_all<bf16, log_base::e, float, true>(problem, style::head_major,
-                                                                    style::head_major);
+  const auto straight =
+      scatter_all<bf16, log_base::e, float, true>(problem, style::head_major, style::head_major);
   const auto by_packing = scatter_all(problem, style::tiled, style::tiled, style::packed,
                                       {message_format{}, route_preference::packed});
   CHECK(first_wrong(straight) == "");
@@ -869,12 +863,10 @@ TEST_CASE("a rank that has no sequence at all reads nothing and still takes part
     }
     auto workspace = scatter_workspace<float>(problem.shape);
     const status done = lse_reduce_scatter<log_base::e>(
-        executor, me, mine.partial_output.input(), mine.partial_lse.input(),
-        mine.output.view(), none, whole(workspace), {},
-        view{counts.data(), packed(extent<axis::token>(4))});
+        executor, me, mine.partial_output.input(), mine.partial_lse.input(), mine.output.view(),
+        none, whole(workspace), {}, view{counts.data(), packed(extent<axis::token>(4))});
     if (!done.ok()) return done;
-    const index_t wrong =
-        wrong_elements(mine.output.view(), [](const auto&) { return 4.0f; });
+    const index_t wrong = wrong_elements(mine.output.view(), [](const auto&) { return 4.0f; });
     return wrong == 0 ? status{} : failure(errc::invalid_argument, "test", "", wrong, 0);
   });
   for (const status& one : came_to) {
@@ -883,7 +875,8 @@ TEST_CASE("a rank that has no sequence at all reads nothing and still takes part
   }
 }
 
-TEST_CASE("parity 29: views are passed on as they are: a head slice is packed once, head-major not") {
+TEST_CASE(
+    "parity 29: views are passed on as they are: a head slice is packed once, head-major not") {
   counting_executor::start();
   const scatter_problem<bf16> problem{{4, 4, 4, 64}, 29};
   // 16 of 24 heads: out strides (24*64, 64, 1), lse strides (24, 1).
@@ -897,8 +890,8 @@ TEST_CASE("parity 29: views are passed on as they are: a head slice is packed on
     rows_operand<bf16> result(style::packed, 4, 4, 64);
     plane_operand<float> merged(style::packed, 4, 4);
     auto workspace = scatter_workspace<bf16>(problem.shape);
-    const status done = lse_reduce_scatter<log_base::e>(
-        executor, me, live, live_lse, result.view(), merged.view(), whole(workspace));
+    const status done = lse_reduce_scatter<log_base::e>(executor, me, live, live_lse, result.view(),
+                                                        merged.view(), whole(workspace));
     if (!done.ok()) return done;
     const index_t wrong = problem.wrong_rows(me.rank(), result, merged);
     return wrong == 0 ? status{} : failure(errc::invalid_argument, "test", "", wrong, 0);
@@ -910,9 +903,8 @@ TEST_CASE("parity 29: views are passed on as they are: a head slice is packed on
   // Head-major: nothing at all is packed.
   counting_executor::start();
   const auto head_major = on_ranks(4, [&](in_process& me) {
-    return scatter_once<bf16, log_base::e, float, true>(me, problem, style::head_major,
-                                                        style::head_major, style::head_major, {},
-                                                        executor);
+    return scatter_once<bf16, log_base::e, float, true>(
+        me, problem, style::head_major, style::head_major, style::head_major, {}, executor);
   });
   CHECK(first_wrong(head_major) == "");
   CHECK(counting_executor::packs == 0);
@@ -928,8 +920,8 @@ TEST_CASE("parity 29: views are passed on as they are: a head slice is packed on
 }
 
 TEST_CASE("parity 33: a head-major result keeps its strides") {
-  // Input storage [head 8][token 3][head_dim 16], two ranks: result [token 3, head 4, head_dim 16] with
-  // strides (16, 48, 1).
+  // Input storage [head 8][token 3][head_dim 16], two ranks: result [token 3, head 4, head_dim 16]
+  // with strides (16, 48, 1).
   std::vector<float> results[2] = {std::vector<float>(192), std::vector<float>(192)};
   const auto came_to = on_ranks(2, [&](in_process& me) {
     std::vector<float> storage(8 * 3 * 16);
@@ -937,18 +929,18 @@ TEST_CASE("parity 33: a head-major result keeps its strides") {
       storage[i] = me.rank() == 0 ? static_cast<float>(i) : not_a_number;
     }
     std::vector<float> lses(8 * 3, me.rank() == 0 ? 1.5f : -infinity);
-    const view partial_output{storage.data(),
-                              packed(extent<axis::head, 8>(), extent<axis::token, 3>(),
-                                     extent<axis::head_dim, 16>())};
+    const view partial_output{
+        storage.data(),
+        packed(extent<axis::head, 8>(), extent<axis::token, 3>(), extent<axis::head_dim, 16>())};
     const view partial_lse{lses.data(), packed(extent<axis::head, 8>(), extent<axis::token, 3>())};
-    const auto result = permute<axis::token, axis::head, axis::head_dim>(
-        view{results[me.rank()].data(), packed(extent<axis::head, 4>(), extent<axis::token, 3>(),
-                                               extent<axis::head_dim, 16>())});
+    const auto result = permute<axis::token, axis::head, axis::head_dim>(view{
+        results[me.rank()].data(),
+        packed(extent<axis::head, 4>(), extent<axis::token, 3>(), extent<axis::head_dim, 16>())});
     static_assert(decltype(result)::layout_type::static_strides[0] == 16);
     static_assert(decltype(result)::layout_type::static_strides[1] == 48);
     auto workspace = scatter_workspace<float>({2, 3, 4, 16});
-    return lse_reduce_scatter<log_base::e>(executor, me, partial_output, partial_lse, result,
-                                           none, whole(workspace));
+    return lse_reduce_scatter<log_base::e>(executor, me, partial_output, partial_lse, result, none,
+                                           whole(workspace));
   });
   for (const status& one : came_to) CHECK(one.ok());
   // Rank 1 is empty, so that each rank has its half of the storage, in its order.
@@ -958,8 +950,8 @@ TEST_CASE("parity 33: a head-major result keeps its strides") {
   }
 }
 
-TEST_CASE_TEMPLATE("parity 34: four ranks, 5 tokens, 2 heads, head_dim 32, and the merged LSE", T, fp16,
-                   bf16, float) {
+TEST_CASE_TEMPLATE("parity 34: four ranks, 5 tokens, 2 heads, head_dim 32, and the merged LSE", T,
+                   fp16, bf16, float) {
   const scatter_problem<T> problem{{4, 5, 2, 32}, 1234};
   const auto outcomes = scatter_all(problem, style::packed, style::packed);
   CHECK(first_wrong(outcomes) == "");
@@ -981,9 +973,8 @@ TEST_CASE("parity 35: the same out of a workspace that was there before") {
       problem.put(me.rank(), mine.partial_output, mine.partial_lse);
       scatter_outcome outcome;
       outcome.came_to = lse_reduce_scatter<log_base::e>(
-          executor, me, mine.partial_output.input(), mine.partial_lse.input(),
-          mine.output.view(), mine.merged.view(),
-          whole(rooms[static_cast<std::size_t>(me.rank())]));
+          executor, me, mine.partial_output.input(), mine.partial_lse.input(), mine.output.view(),
+          mine.merged.view(), whole(rooms[static_cast<std::size_t>(me.rank())]));
       outcome.output = bits_of(mine.output);
       outcome.merged = bits_of(mine.merged);
       return outcome;

@@ -63,12 +63,13 @@ TEST_CASE("parity 01: the default preference is automatic") {
 TEST_CASE("parity 02: a preference is ignored without context parallelism") {
   for (const auto preference : {route_preference::automatic, route_preference::packed}) {
     for (const auto lse_at : {lse_placement::plane, lse_placement::inline_bits}) {
-      const auto ways = route_reduce_scatter(token_major(4, 22, 32, 512), lse_plane(4, 22, 32, 1), 1,
-                                             {lse_at, peer_placement::outermost}, true, preference);
+      const auto ways =
+          route_reduce_scatter(token_major(4, 22, 32, 512), lse_plane(4, 22, 32, 1), 1,
+                               {lse_at, peer_placement::outermost}, true, preference);
       CHECK(ways == reduce_scatter_route{alone, alone});
     }
-    CHECK(route_all_gather(token_major(4, 11, 11, 576), token_major(4, 11, 16, 576), 1, preference) ==
-          gather_route{alone, alone});
+    CHECK(route_all_gather(token_major(4, 11, 11, 576), token_major(4, 11, 16, 576), 1,
+                           preference) == gather_route{alone, alone});
   }
 }
 
@@ -115,10 +116,10 @@ TEST_CASE("E11: warm-up and dispatch ask the same functions, for every size of g
     CHECK(message_plan::make<bf16>(call).ok());
     CHECK(lse_reduce_scatter_bytes<bf16>(call).ok());
     CHECK(all_gather_heads_bytes<bf16>(call).ok());
-    const auto first = automatic(token_major(64, 11 * ranks, 256, 512),
-                                 lse_plane(64, 11 * ranks, 256, 1), ranks);
-    const auto again = automatic(token_major(64, 11 * ranks, 256, 512),
-                                 lse_plane(64, 11 * ranks, 256, 1), ranks);
+    const auto first =
+        automatic(token_major(64, 11 * ranks, 256, 512), lse_plane(64, 11 * ranks, 256, 1), ranks);
+    const auto again =
+        automatic(token_major(64, 11 * ranks, 256, 512), lse_plane(64, 11 * ranks, 256, 1), ranks);
     CHECK(first == again);
     CHECK(first.payload.which == (ranks == 1 ? way::local : way::packed));
   }
@@ -141,8 +142,8 @@ TEST_CASE("route: head-sliced results are packed but for a single token") {
   // Even without padding a peer's heads of several tokens have the other peers' between them.
   static_assert(automatic(token_major(4, 22, 22, 512), lse_plane(4, 22, 22, 1), 2).payload == gaps);
   // The types alone decide where they can.
-  using sliced = layout<dim<axis::token, 4, 16384>, dim<axis::head, 22, 512>,
-                        dim<axis::head_dim, 512, 1>>;
+  using sliced =
+      layout<dim<axis::token, 4, 16384>, dim<axis::head, 22, 512>, dim<axis::head_dim, 512, 1>>;
   static_assert(automatic(view<bf16, sliced>(nullptr), lse_plane(4, 22, 32, 1), 2).payload == gaps);
   CHECK(gaps.reason == route_reason::chunks_have_gaps);
 }
@@ -201,9 +202,10 @@ TEST_CASE("route: the two ends of a gather are decided apart") {
   // The wire has the order of the local operand.
   CHECK(ways(token_major(4, 11, 11, 576), head_major(4, 99, 4, 576)) ==
         gather_route{straight, gaps});
-  CHECK(route_all_gather(head_major(4, 11, 4, 576), head_major(4, 99, 4, 576), 9,
-                         route_preference::packed) ==
-        gather_route{{way::packed, route_reason::asked_for}, {way::packed, route_reason::asked_for}});
+  CHECK(
+      route_all_gather(head_major(4, 11, 4, 576), head_major(4, 99, 4, 576), 9,
+                       route_preference::packed) ==
+      gather_route{{way::packed, route_reason::asked_for}, {way::packed, route_reason::asked_for}});
 }
 
 TEST_CASE("route: heads that do not divide are left to the call to refuse") {

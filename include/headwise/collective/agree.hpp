@@ -6,8 +6,8 @@
 
 namespace headwise::inline v0 {
 
-/// Whether all ranks say yes: true on all of them, or false on all. For decisions that one rank alone
-/// must not take, such as to fall back because something failed to start on it.
+/// Whether all ranks say yes: true on all of them, or false on all. For decisions that one rank
+/// alone must not take, such as to fall back because something failed to start on it.
 ///
 ///     const result<bool> all_started = agree(group, pool.ok());
 ///
@@ -21,8 +21,8 @@ result<bool> agree(Transport& group, bool mine) noexcept {
   std::uint8_t answers[max_ranks] = {};
   receive_chunk from[max_ranks];
   for (index_t r = 0; r < ranks; ++r) from[r] = {&answers[r], sizeof own};
-  const status asked = group.all_gather({&own, sizeof own},
-                                        {from, static_cast<std::size_t>(ranks)}, {"agree", {}});
+  const status asked =
+      group.all_gather({&own, sizeof own}, {from, static_cast<std::size_t>(ranks)}, {"agree", {}});
   if (!asked.ok()) return asked;
   bool all = true;
   for (index_t r = 0; r < ranks; ++r) all = all && answers[r] != 0;

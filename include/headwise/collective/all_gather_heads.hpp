@@ -12,8 +12,8 @@ struct all_gather_options {
   route_preference preference = route_preference::automatic;  ///< each rank's own
 };
 
-/// Bytes of workspace that an all_gather_heads of up to this shape needs, whichever way it goes: this
-/// rank's part and those of all. `shape.heads` counts the heads of one rank.
+/// Bytes of workspace that an all_gather_heads of up to this shape needs, whichever way it goes:
+/// this rank's part and those of all. `shape.heads` counts the heads of one rank.
 /// Errors: unsupported (ranks), capacity_exceeded (a negative extent too).
 template <class T>
 constexpr result<index_t> all_gather_heads_bytes(const message_shape& shape) noexcept {
@@ -42,11 +42,10 @@ template <class T, class U, class From, class... Dims, memory_space A, memory_sp
 constexpr bool same_place(const view<T, From, A>& one,
                           const view<U, layout<Dims...>, B>& other) noexcept {
   const void* const first = one.data();
-  return first == other.data() &&
-         ((one.template extent<typename Dims::axis_type>() == 1 ||
-           one.template stride<typename Dims::axis_type>() ==
-               other.template stride<typename Dims::axis_type>()) &&
-          ...);
+  return first == other.data() && ((one.template extent<typename Dims::axis_type>() == 1 ||
+                                    one.template stride<typename Dims::axis_type>() ==
+                                        other.template stride<typename Dims::axis_type>()) &&
+                                   ...);
 }
 
 /// How many of the axes stand to the left of Axis.
@@ -62,10 +61,10 @@ constexpr index_t place_of(const view<T, layout<Dims...>, Space>&) noexcept {
 
 /// Every rank has its own heads of the query and gets those of all, rank by rank, bit for bit.
 ///
-/// `local`      over token, head (h) and head_dim, any order and strides, any element type (fp8 too).
-/// `gathered`   over the same axes with N * h heads: head r * h + i is head i of rank r. It may be a
-///              slice of a larger buffer (99 heads in a tile of 104); what lies outside stays. `local`
-///              may be this rank's own place in it.
+/// `local`      over token, head (h) and head_dim, any order and strides, any element type.
+/// `gathered`   over the same axes with N * h heads: head r * h + i is head i of rank r. It may be
+///              a slice of a larger buffer (99 heads in a tile of 104); what lies outside stays.
+///              `local` may be this rank's own place in it.
 /// `workspace`  all_gather_heads_bytes(), aligned to 16; nothing else is allocated.
 ///
 /// Collective: shapes, element types and the order of the axes of `local` are equal on all ranks.
@@ -148,8 +147,8 @@ status all_gather_heads(const Executor& executor, Transport& group, const Local&
   if (!arrived.ok() || route.receive.which == way::straight) return arrived;
   for (index_t r = 0; r < ranks; ++r) {
     const auto* const theirs = reinterpret_cast<const element*>(incoming + r * pitch);
-    const status placed = executor.materialize(detail::packed_like(theirs, local),
-                                               fix<axis::rank>(parts.value(), r));
+    const status placed =
+        executor.materialize(detail::packed_like(theirs, local), fix<axis::rank>(parts.value(), r));
     if (!placed.ok()) return placed;
   }
   return {};

@@ -33,8 +33,8 @@ constexpr call_signature all_to_all_signature(
 
 }  // namespace detail
 
-/// Bytes of workspace that all_to_all needs for these operands: a packed copy of each whose parts are
-/// not contiguous. Errors: capacity_exceeded. Precondition: the operands pass validate().
+/// Bytes of workspace that all_to_all needs for these operands: a packed copy of each whose parts
+/// are not contiguous. Errors: capacity_exceeded. Precondition: the operands pass validate().
 template <class Send, class Receive>
 constexpr result<index_t> all_to_all_bytes(const Send& send, const Receive& receive) noexcept {
   const checked_size needed =
@@ -43,8 +43,8 @@ constexpr result<index_t> all_to_all_bytes(const Send& send, const Receive& rece
   return needed.value();
 }
 
-/// Sends entry j on axis rank of `send` to rank j, where it becomes entry i of `receive`, i being this
-/// rank; bit for bit, any element type, fp8 included.
+/// Sends entry j on axis rank of `send` to rank j, where it becomes entry i of `receive`, i being
+/// this rank; bit for bit, any element type, fp8 included.
 ///
 /// `send`, `receive`  over rank (N) and any other axes, of the same extents; any strides; apart.
 /// `workspace`        all_to_all_bytes(), aligned to 16.

@@ -9,8 +9,10 @@
 namespace headwise::inline v0 {
 
 struct reduce_scatter_options {
-  message_format format{};  ///< equal on all ranks
-  route_preference preference = route_preference::automatic;  ///< each rank's own
+  /// Equal on all ranks.
+  message_format format{};
+  /// Each rank's own.
+  route_preference preference = route_preference::automatic;
 };
 
 /// Bytes of workspace that any lse_reduce_scatter of up to this shape needs, whichever way it goes:
@@ -82,8 +84,8 @@ constexpr auto heads_of(const Operand& operand, index_t ranks, index_t rank) noe
       rank);
 }
 
-/// Adds one plane, sent out of `operand` (over token and head at least, with the heads of all peers)
-/// where it goes straight, and else out of `packed`; it arrives in `incoming`.
+/// Adds one plane, sent out of `operand` (over token and head at least, with the heads of all
+/// peers) where it goes straight, and else out of `packed`; it arrives in `incoming`.
 template <class Operand>
 void add_plane(exchange_chunks& chunks, const message_rows& rows, index_t ranks, way which,
                const Operand& operand, const std::byte* packed, std::byte* incoming) noexcept {
@@ -138,24 +140,26 @@ constexpr status check_reduce_scatter(index_t ranks, const Output& partial_outpu
 
 }  // namespace detail
 
-/// Every rank has a partial result for all heads of the group and gets the combined one for its own:
-/// rank r the heads [r * H/N, (r + 1) * H/N).
+/// Every rank has a partial result for all heads of the group and gets the combined one for its
+/// own: rank r the heads [r * H/N, (r + 1) * H/N).
 ///
-/// `partial_output`  over token, head (H) and head_dim, token or head outermost; fp32, fp16 or bf16; any
-///                   strides. `partial_lse` over token and head; lse<Base>, or fp32, fp16, bf16.
-/// `output`          over token, head (H/N) and head_dim; same element type; any strides. May be this
-///                   rank's own heads of partial_output.
+/// `partial_output`  over token, head (H) and head_dim, token or head outermost; fp32, fp16 or
+///                   bf16; any strides.
+/// `partial_lse`     over token and head; lse<Base>, or fp32, fp16 or bf16; any strides.
+/// `output`          over token, head (H/N) and head_dim; same element type; any strides. May be
+///                   this rank's own heads of partial_output.
 /// `merged_lse`      none, or over token and head (H/N): the LSE of all keys, fp32 in base Base.
 /// `workspace`       lse_reduce_scatter_bytes(), aligned to 16; nothing else is allocated.
 /// `valid`           none, or [token] counts of this rank's keys; a row of count 0 is empty.
 /// `sink`            none, or [head] (H/N) logits in base Base, applied once after the merge.
 ///
-/// Collective: shapes, element types, the order of the axes of partial_output, Base and the format are
-/// equal on all ranks. Strides, alignment, the type of the LSE, `valid` and the preference are each
-/// rank's own: they decide where it sends from, not what travels. With one rank nothing travels. With
-/// no tokens nothing is done, but every rank still takes part.
+/// Collective: shapes, element types, the order of the axes of partial_output, Base and the format
+/// are equal on all ranks. Strides, alignment, the type of the LSE, `valid` and the preference are
+/// each rank's own: they decide where it sends from, not what travels. With one rank nothing
+/// travels. With no tokens nothing is done, but every rank still takes part.
 /// Errors: unsupported (ranks), shape_mismatch, overlap, capacity_exceeded, misaligned, those of
-/// validate() and of the transport. Nothing of `output` is written unless all ranks accept the call.
+/// validate() and of the transport. Nothing of `output` is written unless all ranks accept the
+/// call.
 template <log_base Base, class Executor, transport Transport, class Output, class Lse, class Result,
           class Merged = none_t, class Valid = none_t, class Sink = none_t,
           class Policy = nan_policy::empty>
@@ -168,8 +172,8 @@ status lse_reduce_scatter(const Executor& executor, Transport& group, const Outp
   const index_t ranks = group.size();
   const status ranks_ok = require_supported_ranks(ranks);
   if (!ranks_ok.ok()) return ranks_ok;
-  const status operands_ok = detail::check_reduce_scatter<Base>(
-      ranks, partial_output, partial_lse, output, merged_lse, valid, sink);
+  const status operands_ok = detail::check_reduce_scatter<Base>(ranks, partial_output, partial_lse,
+                                                                output, merged_lse, valid, sink);
   if (!operands_ok.ok()) return detail::refuse(group, operands_ok);
   if (ranks == 1) {
     const masked_shard own{detail::heads_of(partial_output, 1, 0),
@@ -216,9 +220,9 @@ status lse_reduce_scatter(const Executor& executor, Transport& group, const Outp
     detail::add_plane(chunks, detail::message_rows::lses(plan), ranks, route.lse.which, partial_lse,
                       outgoing, incoming);
   }
-  const status exchanged = group.exchange(
-      {chunks.send, chunks.count}, {chunks.receive, chunks.count},
-      detail::reduce_scatter_signature(plan, element_kind_of<element>, Base));
+  const status exchanged =
+      group.exchange({chunks.send, chunks.count}, {chunks.receive, chunks.count},
+                     detail::reduce_scatter_signature(plan, element_kind_of<element>, Base));
   if (!exchanged.ok()) return exchanged;
   return executor.template lse_combine<Base>(received_shards<element>{plan, incoming}, output,
                                              merged_lse, sink, policy);

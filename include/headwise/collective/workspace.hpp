@@ -2,11 +2,11 @@
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 #pragma once
 
-#include <span>
-
 #include <headwise/plan/capacity.hpp>
 #include <headwise/reference/pack.hpp>
 #include <headwise/transport/transport.hpp>
+
+#include <span>
 
 // What the verbs share: the caller's workspace, and how a rank that cannot make a call says so.
 
@@ -19,8 +19,7 @@ namespace detail {
 
 /// Errors: capacity_exceeded, misaligned.
 inline status check_workspace(std::span<std::byte> workspace, checked_size needed) noexcept {
-  const status fits =
-      require_capacity("workspace", needed, static_cast<index_t>(workspace.size()));
+  const status fits = require_capacity("workspace", needed, static_cast<index_t>(workspace.size()));
   if (!fits.ok()) return fits;
   const auto address = reinterpret_cast<std::uintptr_t>(workspace.data());
   if (needed.value() > 0 && address % workspace_alignment != 0) {
@@ -41,10 +40,9 @@ status check_apart(std::span<std::byte> workspace, const char* operand,
   const auto workspace_first = reinterpret_cast<std::uintptr_t>(workspace.data());
   const auto workspace_last = workspace_first + workspace.size();
   if (last <= workspace_first || workspace_last <= first) return {};
-  return failure(errc::overlap, operand, "shares memory with the workspace (bytes in common)",
-                 static_cast<index_t>(lesser(last, workspace_last) -
-                                      greater(first, workspace_first)),
-                 0);
+  return failure(
+      errc::overlap, operand, "shares memory with the workspace (bytes in common)",
+      static_cast<index_t>(lesser(last, workspace_last) - greater(first, workspace_first)), 0);
 }
 inline status check_apart(std::span<std::byte>, const char*, none_t) noexcept { return {}; }
 

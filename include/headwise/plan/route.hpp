@@ -5,12 +5,13 @@
 #include <headwise/plan/message.hpp>
 #include <headwise/view/slice.hpp>
 
-// Which way an operand goes: a pure function of types, shapes, strides and of what the caller asked for,
-// so that the same question, asked at warm-up and at the call, gets the same answer.
+// Which way an operand goes: a pure function of types, shapes, strides and of what the caller asked
+// for, so that the same question, asked at warm-up and at the call, gets the same answer.
 //
 // A way says where a rank sends from and receives into, never what travels: that depends on values
 // which are equal on all ranks (shapes, types, format), and a packed and a straight rank understand
-// each other. So ranks may hold operands of different strides, and no choice of one can hang the rest.
+// each other. So ranks may hold operands of different strides, and no choice of one can hang the
+// rest.
 
 namespace headwise::inline v0 {
 
@@ -117,8 +118,8 @@ constexpr wire_order wire_order_of() noexcept {
   return token_major ? wire_order::token_major : wire_order::head_major;
 }
 
-/// The ways of `output` ([token, head, head_dim] or [head, token, head_dim]) and `lse` over token and
-/// head. `masked`: lengths or counts come with the call.
+/// The ways of `output` ([token, head, head_dim] or [head, token, head_dim]) and `lse` over token
+/// and head. `masked`: lengths or counts come with the call.
 template <class Output, class Lse>
 constexpr reduce_scatter_route route_reduce_scatter(const Output& output, const Lse& lse,
                                                     index_t ranks, const message_format& format,
@@ -158,8 +159,8 @@ struct gather_route {
   route receive;
 };
 
-/// The ways of all_gather_heads: `local` has the heads of one rank, `gathered` those of all, rank by
-/// rank, both over token, head and head_dim. The wire has the order of `local`.
+/// The ways of all_gather_heads: `local` has the heads of one rank, `gathered` those of all, rank
+/// by rank, both over token, head and head_dim. The wire has the order of `local`.
 template <class Local, class Gathered>
 constexpr gather_route route_all_gather(const Local& local, const Gathered& gathered, index_t ranks,
                                         route_preference preference) {

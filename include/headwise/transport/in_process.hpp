@@ -2,12 +2,12 @@
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 #pragma once
 
+#include <headwise/transport/transport.hpp>
+
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
-
-#include <headwise/transport/transport.hpp>
 
 // Ranks that are threads of one process, and no CUDA: the embedded default, and how a machine
 // without a GPU tests an engine's sharding.
@@ -16,8 +16,8 @@ namespace headwise::inline v0 {
 
 namespace detail {
 
-/// Copies the bytes of one chunk into the other. Precondition: both have as many, and are disjoint or
-/// begin at the same address.
+/// Copies the bytes of one chunk into the other. Precondition: both have as many, and are disjoint
+/// or begin at the same address.
 inline void copy_chunk(const send_chunk& from, const receive_chunk& to) noexcept {
   const auto* source = static_cast<const std::byte*>(from.data);
   auto* target = static_cast<std::byte*>(to.data);
@@ -64,14 +64,14 @@ class in_process;
 /// What the ranks of one group share. Outlives its handles; neither copied nor moved.
 ///
 /// A call has two meetings. Each rank posts what it sends and where it receives, and waits for the
-/// others. The last to come judges the posts, one verdict for all. If it is good each rank copies what
-/// is for it out of the memory of its peers. At the second meeting all leave together, and the posted
-/// memory is its owner's again.
+/// others. The last to come judges the posts, one verdict for all. If it is good each rank copies
+/// what is for it out of the memory of its peers. At the second meeting all leave together, and the
+/// posted memory is its owner's again.
 ///
-/// The first meeting is bounded by the time-out: a rank that does not come ends the call on all ranks
-/// with the same status and poisons the group. The second one has no time-out and must have none: a
-/// rank that left would take its memory along while a peer still reads it. It is bounded all the same,
-/// as no rank waits for anything, or runs code of the caller, between the two.
+/// The first meeting is bounded by the time-out: a rank that does not come ends the call on all
+/// ranks with the same status and poisons the group. The second one has no time-out and must have
+/// none: a rank that left would take its memory along while a peer still reads it. It is bounded
+/// all the same, as no rank waits for anything, or runs code of the caller, between the two.
 class in_process_group {
  public:
   /// `ranks` from 1 to 16 (rank() reports anything else). `timeout` bounds every wait for a rank.
@@ -156,7 +156,8 @@ class in_process_group {
   status reset(int rank) noexcept {
     std::unique_lock lock(mutex_);
     if (poison_.ok()) {
-      poison_ = failure(errc::poisoned, "group", "rank (got) of (expected) resets it", rank, ranks_);
+      poison_ =
+          failure(errc::poisoned, "group", "rank (got) of (expected) resets it", rank, ranks_);
       changed_.notify_all();
     }
     resetting_ |= bit(rank);
@@ -204,7 +205,7 @@ class in_process_group {
     return alike ? compare_sizes() : find_odd_one();
   }
 
-  /// The odd one out is the rank that few agree with, not simply the first that differs from rank 0.
+  /// The odd one out is the rank that few agree with, not just any that differs from rank 0.
   status find_odd_one() const noexcept {
     int reference = 0;
     int most = 0;
@@ -221,8 +222,8 @@ class in_process_group {
     return odd;
   }
 
-  /// Whether the call of one rank is that of another: the status has the operation of the one as its
-  /// operand and what differs as its axis.
+  /// Whether the call of one rank is that of another: the status has the operation of the one as
+  /// its operand and what differs as its axis.
   status compare(int one, int other) const noexcept {
     const post& a = posts_[one];
     const post& b = posts_[other];
@@ -310,8 +311,8 @@ class in_process {
   int size() const noexcept { return group_->ranks_; }
 
   /// Errors: invalid_argument (not one chunk per plane and peer, or another thread uses this rank),
-  /// those of check_chunk(), rank_mismatch (ranks disagree about the call), timed_out, poisoned. Nothing
-  /// is received unless all ranks succeed. The group stays usable after all but the last two.
+  /// those of check_chunk(), rank_mismatch (ranks disagree about the call), timed_out, poisoned.
+  /// Nothing is received unless all ranks succeed. The last two leave the group poisoned.
   status exchange(std::span<const send_chunk> send, std::span<const receive_chunk> receive,
                   const call_signature& call) noexcept {
     const status sent_ok = check("send", send);
@@ -345,15 +346,15 @@ class in_process {
     return group_->call(rank_, {action::barrier, {"barrier", {}}, {}, {}, {}});
   }
 
-  /// The peers of this call get rank_mismatch with the operand, the axis and the values of `why`, at
-  /// once. Returns `why`, whether or not they came.
+  /// The peers of this call get rank_mismatch with the operand, the axis and the values of `why`,
+  /// at once. Returns `why`, whether or not they came.
   status refuse(const status& why) noexcept {
     static_cast<void>(group_->call(rank_, {action::refusal, {"refused", {}}, {}, {}, why}).ok());
     return why;
   }
 
   /// Makes a poisoned group usable again, once all ranks have called it. Ranks that still wait in a
-  /// call leave it with `poisoned`. Errors: timed_out (the group stays poisoned; it can be tried again).
+  /// call leave it with `poisoned`. Errors: timed_out; the group stays poisoned, one may try again.
   status reset() noexcept { return group_->reset(rank_); }
 
  private:

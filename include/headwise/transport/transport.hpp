@@ -2,11 +2,11 @@
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 #pragma once
 
-#include <concepts>
-#include <span>
-
 #include <headwise/core/status.hpp>
 #include <headwise/plan/capacity.hpp>
+
+#include <concepts>
+#include <span>
 
 namespace headwise::inline v0 {
 
@@ -67,8 +67,8 @@ struct call_field {
 };
 
 /// What a rank believes that the group is about to do, down to the last number that decides what
-/// travels. All of it must be equal on all ranks; a transport that can compare it (in_process always)
-/// names the first field that differs. Text is static.
+/// travels. All of it must be equal on all ranks; a transport that can compare it (in_process
+/// always) names the first field that differs. Text is static.
 struct call_signature {
   static constexpr int max_fields = 10;
 
@@ -78,27 +78,28 @@ struct call_signature {
 
 /// A byte transport: it knows ranks and bytes, never heads.
 ///
-/// exchange: `send` and `receive` hold one chunk per plane and peer, plane by plane; what rank i has in
-/// plane p for rank j arrives in plane p of rank j, from rank i. Counts may differ from pair to pair,
-/// the two ends of a pair agree. A pair without bytes is skipped at both ends.
-/// all_gather: `own` arrives in `receive[i]` of every rank, i being this one. Its memory may be that of
-/// this rank's receive[i], and then stays as it is.
-/// barrier: returns when all ranks have called it.
+/// exchange    `send` and `receive` hold one chunk per plane and peer, plane by plane; what rank i
+///             has in plane p for rank j arrives in plane p of rank j, from rank i. Counts may
+///             differ from pair to pair, the two ends of a pair agree. A pair without bytes is
+///             skipped at both ends.
+/// all_gather  `own` arrives in `receive[i]` of every rank, i being this one. Its memory may be
+///             that of this rank's receive[i], and then stays as it is.
+/// barrier     returns when all ranks have called it.
+/// refuse      (optional) takes part in the call that the peers are making, only to say that this
+///             rank cannot and why, so that they return at once. Returns the reason.
 ///
-/// All are collective, and called in the same order on all ranks. When they return (or, on a stream,
-/// when the stream has got there), what was sent may be overwritten and what was received read.
-///
-/// refuse(why), optional: takes part in the call that the peers are making, only to say that this rank
-/// cannot and why, so that they return at once. Returns `why`.
+/// All are collective, and called in the same order on all ranks. When they return (or, on a
+/// stream, when the stream has got there), what was sent may be overwritten, and what was received
+/// may be read.
 template <class T>
-concept transport =
-    requires(T& t, std::span<const send_chunk> send, std::span<const receive_chunk> receive,
-             const send_chunk& own, const call_signature& call) {
-      { t.rank() } -> std::same_as<int>;
-      { t.size() } -> std::same_as<int>;
-      { t.exchange(send, receive, call) } -> std::same_as<status>;
-      { t.all_gather(own, receive, call) } -> std::same_as<status>;
-      { t.barrier() } -> std::same_as<status>;
-    };
+concept transport = requires(T& t, std::span<const send_chunk> send,
+                             std::span<const receive_chunk> receive, const send_chunk& own,
+                             const call_signature& call) {
+  { t.rank() } -> std::same_as<int>;
+  { t.size() } -> std::same_as<int>;
+  { t.exchange(send, receive, call) } -> std::same_as<status>;
+  { t.all_gather(own, receive, call) } -> std::same_as<status>;
+  { t.barrier() } -> std::same_as<status>;
+};
 
 }  // namespace headwise::inline v0
