@@ -52,12 +52,13 @@ ONE = ("--geometry glm-5 --tp 6 --dcp 2 --q 3 --interleave 1 --attention dense -
        "--payload bf16 --base e --lengths 0,1,2,37,130").split()
 FORM = "--tile 16 --lse plane --peers outermost --page 64".split()
 
-# On one small step; everything that computes is in them. A change of the arithmetic, or of the data
-# that the demo makes, changes them; nothing else may.
+# On one small step, by payload, and on all that the demo runs. A change of the arithmetic, or of the
+# data that the demo makes, changes them; no compiler and no flag may.
 BITS = {
     "bf16": "a58b3ce871a9e32a",
     "fp16": "73a2a2518f12edd3",
     "fp32": "b0e0c72ad6bff79c",
+    "default runs": "8a8002c1842c6286",
 }
 
 # geometry -> heads per rank, dummies, gathered heads, heads that a kernel in tiles of 16 and 8 writes
@@ -135,6 +136,17 @@ def every_geometry():
     return wrong({name for name, _ in seen} == set(SHAPES), "missing:", set(SHAPES) - seen)
 
 
+def default_runs():
+    """What ./dev demo runs: mixed lengths up to 4,096 tokens, and one sequence of 65,536."""
+    runs, end = json_of()
+    long = runs[-1]
+    if not long["run"].endswith("65536 tokens") or long["output_sent"].split()[0] != "straight":
+        return f"no long run: {long}"
+    if (end["runs"], end["wrong"], end["pairs"]) != (22, 0, end["pairs_possible"]):
+        return str(end)
+    return wrong(end["bits"] == BITS["default runs"], end["bits"], "is not", BITS["default runs"])
+
+
 def own_geometries():
     for arguments in ("--heads 10 --tp 4 --dcp 2", "--heads 3 --tp 16", "--heads 5 --tp 1",
                       "--geometry kimi-k3 --tp 10 --dcp 5", "--heads 4 --tp 6 --dcp 3"):
@@ -152,10 +164,10 @@ def bits_of(*arguments):
 
 
 def fixed_bits():
-    for payload, bits in BITS.items():
+    for payload in ("bf16", "fp16", "fp32"):
         got = bits_of(*ONE, *FORM, "--payload", payload)
-        if got != bits:
-            return f"{payload}: {got}, not {bits}"
+        if got != BITS[payload]:
+            return f"{payload}: {got}, not {BITS[payload]}"
     return ""
 
 
@@ -194,7 +206,7 @@ report = checks.Report()
 report.check_all((f"refuses {arguments}", refusal(arguments, expected))
                  for arguments, expected in REFUSED.items())
 for function in (help_and_list, table, straight, every_geometry, own_geometries, fixed_bits,
-                 same_bits_every_way):
+                 same_bits_every_way, default_runs):
     name = function.__name__.replace("_", " ")
     try:
         report.check(name, function())

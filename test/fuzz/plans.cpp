@@ -105,12 +105,7 @@ flat_view<std::uint16_t> any_view(input& in, bool always_small) {
            dim<axis::head_dim>(e[2], s[2])}};
 }
 
-template <class View>
-std::vector<index_t> offsets_of(const View& what) {
-  std::vector<index_t> offsets;
-  support::for_each_element(what, [&](const auto&, index_t at) { offsets.push_back(at); });
-  return offsets;
-}
+using support::offsets_of;
 
 void check_layout(input& in) {
   const auto what = any_view(in, false);

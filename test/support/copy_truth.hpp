@@ -22,20 +22,22 @@ struct move_of {
   friend auto operator<=>(const move_of&, const move_of&) = default;
 };
 
+inline std::vector<move_of> sorted_moves(const std::vector<index_t>& targets,
+                                         const std::vector<index_t>& sources) {
+  std::vector<move_of> moves;
+  for (std::size_t i = 0; i < targets.size(); ++i) moves.push_back({targets[i], sources[i]});
+  std::sort(moves.begin(), moves.end());
+  return moves;
+}
+
 /// Every element, in the order of the target's addresses.
 template <class Source, class T, class... Dims, headwise::memory_space Space>
 std::vector<move_of> moves_of(const Source& source,
                               const headwise::view<T, headwise::layout<Dims...>, Space>& target) {
-  const headwise::detail::index_row<static_cast<int>(sizeof...(Dims))> strides{
-      {source.template stride<typename Dims::axis_type>()...}};
-  std::vector<move_of> moves;
-  for_each_element(target, [&](const auto& at, index_t offset) {
-    index_t from = 0;
-    for (int i = 0; i < target.rank; ++i) from += at[static_cast<std::size_t>(i)] * strides[i];
-    moves.push_back({offset, from});
-  });
-  std::sort(moves.begin(), moves.end());
-  return moves;
+  const places of = places_of(target);
+  return sorted_moves(
+      offsets_of(of.extents, of.strides),
+      offsets_of(of.extents, {source.template stride<typename Dims::axis_type>()...}));
 }
 
 /// What carrying out the steps moves, in the same order.

@@ -853,26 +853,34 @@ TEST_CASE("nine ranks, 11 heads, 4 tokens: straight and packed have the same bit
 
 TEST_CASE("a rank that has no sequence at all reads nothing and still takes part") {
   // Rank 1 has no local sequence: every count is 0, its partials have never been written.
-  const scatter_problem<float> problem{{3, 4, 2, 8}, 37};
-  const auto came_to = on_ranks(3, [&](in_process& me) {
-    scatter_operands<float> mine(problem.shape, style::packed, style::packed);
-    const std::vector<std::int64_t> counts(4, me.rank() == 1 ? 0 : 9);
-    if (me.rank() != 1) {
-      fill(mine.partial_output.view(), [&](const auto&) { return me.rank() == 0 ? 2.0f : 6.0f; });
-      fill(mine.partial_lse.view(), [](const auto&) { return 1.0f; });
-    }
-    auto workspace = scatter_workspace<float>(problem.shape);
-    const status done = lse_reduce_scatter<log_base::e>(
-        executor, me, mine.partial_output.input(), mine.partial_lse.input(), mine.output.view(),
-        none, whole(workspace), {}, view{counts.data(), packed(extent<axis::token>(4))});
-    if (!done.ok()) return done;
-    const index_t wrong = wrong_elements(mine.output.view(), [](const auto&) { return 4.0f; });
-    return wrong == 0 ? status{} : failure(errc::invalid_argument, "test", "", wrong, 0);
-  });
-  for (const status& one : came_to) {
-    INFO(sentence(one));
-    CHECK(one.ok());
-  }
+  const auto run = [](auto head_major, style which, int packs_of_a_rank) {
+    counting_executor::start();
+    const auto came_to = on_ranks(3, [&](in_process& me) {
+      scatter_operands<float, float, head_major> mine({3, 4, 2, 8}, which, which);
+      const std::vector<std::int32_t> counts(4, me.rank() == 1 ? 0 : 9);
+      if (me.rank() != 1) {
+        fill(mine.partial_output.view(), [&](const auto&) { return me.rank() == 0 ? 2.0f : 6.0f; });
+        fill(mine.partial_lse.view(), [](const auto&) { return 1.0f; });
+      } else {
+        // Nor is a finite LSE that the producer left behind believed.
+        fill(mine.partial_lse.view(), [](const auto&) { return 3.7f; });
+      }
+      auto workspace = scatter_workspace<float>({3, 4, 2, 8});
+      const status done = lse_reduce_scatter<log_base::e>(
+          executor, me, mine.partial_output.input(), mine.partial_lse.input(), mine.output.view(),
+          none, whole(workspace), {}, view{counts.data(), packed(extent<axis::token>(4))});
+      if (!done.ok()) return done;
+      const index_t wrong = wrong_elements(mine.output.view(), [](const auto&) { return 4.0f; });
+      return wrong == 0 ? status{} : failure(errc::invalid_argument, "test", "", wrong, 0);
+    });
+    INFO(sentence(first_failure(came_to)));
+    CHECK(first_failure(came_to).ok());
+    CHECK(counting_executor::packs == 3 * packs_of_a_rank);
+    CHECK(counting_executor::lse_packs == 3 * (1 - packs_of_a_rank));
+  };
+  run(std::false_type{}, style::packed, 1);
+  // Where the payload goes straight, its LSEs are masked on their way all the same.
+  run(std::true_type{}, style::head_major, 0);
 }
 
 TEST_CASE(

@@ -30,17 +30,17 @@ constexpr result<index_t> all_gather_heads_bytes(const message_shape& shape) noe
 namespace detail {
 
 /// The dims of `like`, packed in its order, at `data`.
-template <class U, class T, class... Dims, memory_space Space>
-constexpr auto packed_like(U* data, const view<T, layout<Dims...>, Space>& like) noexcept {
+template <class Other, class T, class... Dims, memory_space Space>
+constexpr auto packed_like(Other* data, const view<T, layout<Dims...>, Space>& like) noexcept {
   const auto dense = packed(extent<typename Dims::axis_type, Dims::static_extent>(
       static_cast<const Dims&>(like.layout()).extent())...);
-  return view<U, std::remove_cv_t<decltype(dense)>, Space>(data, dense);
+  return view<Other, std::remove_cv_t<decltype(dense)>, Space>(data, dense);
 }
 
 /// True where both views name the same elements of the same memory.
-template <class T, class U, class From, class... Dims, memory_space A, memory_space B>
-constexpr bool same_place(const view<T, From, A>& one,
-                          const view<U, layout<Dims...>, B>& other) noexcept {
+template <class T, class Other, class From, class... Dims, memory_space SpaceA, memory_space SpaceB>
+constexpr bool same_place(const view<T, From, SpaceA>& one,
+                          const view<Other, layout<Dims...>, SpaceB>& other) noexcept {
   const void* const first = one.data();
   return first == other.data() && ((one.template extent<typename Dims::axis_type>() == 1 ||
                                     one.template stride<typename Dims::axis_type>() ==

@@ -189,11 +189,11 @@ inline constexpr bool same_axes<Source, layout<Dims...>> =
     Source::rank == sizeof...(Dims) && (Source::template has_axis<typename Dims::axis_type> && ...);
 
 /// False where the types alone show that two layouts differ in the extent of this axis.
-template <class Axis, class A, class B>
+template <class Axis, class One, class Other>
 inline constexpr bool extent_may_agree =
-    dim_type<A, Axis>::static_extent == dynamic_extent ||
-    dim_type<B, Axis>::static_extent == dynamic_extent ||
-    dim_type<A, Axis>::static_extent == dim_type<B, Axis>::static_extent;
+    dim_type<One, Axis>::static_extent == dynamic_extent ||
+    dim_type<Other, Axis>::static_extent == dynamic_extent ||
+    dim_type<One, Axis>::static_extent == dim_type<Other, Axis>::static_extent;
 
 template <class Source, class Target, bool SameAxes = same_axes<Source, Target>>
 inline constexpr bool extents_may_agree = true;  // not asked of layouts over different axes
@@ -238,17 +238,18 @@ struct copy_plan {
 
 /// The plan of two values, pointer alignment included. A kind that the types promise is kept: where
 /// they say `runs`, the value says so of runs of one element too. Precondition: check_copy().
-template <class T, class U, class From, class... Dims, memory_space A, memory_space B>
-HEADWISE_HD copy_steps plan_copy(const view<T, From, A>& source,
-                                 const view<U, layout<Dims...>, B>& target) noexcept {
-  constexpr copy_kind promised = copy_plan<view<T, From, A>, view<U, layout<Dims...>, B>>::kind;
+template <class T, class Other, class From, class... Dims, memory_space SpaceA, memory_space SpaceB>
+HEADWISE_HD copy_steps plan_copy(const view<T, From, SpaceA>& source,
+                                 const view<Other, layout<Dims...>, SpaceB>& target) noexcept {
+  constexpr copy_kind promised =
+      copy_plan<view<T, From, SpaceA>, view<Other, layout<Dims...>, SpaceB>>::kind;
   detail::copy_dim dims[max_copy_rank] = {};
   int count = 0;
   ((dims[count++] = detail::make_copy_dim(target.template extent<typename Dims::axis_type>(),
                                           source.template stride<typename Dims::axis_type>(),
                                           target.template stride<typename Dims::axis_type>())),
    ...);
-  copy_steps steps = detail::coalesce(dims, count, sizeof(U));
+  copy_steps steps = detail::coalesce(dims, count, sizeof(Other));
   steps.kind = detail::greater(steps.kind, promised);
   detail::vector_width vector;
   vector.divides(static_cast<std::uint64_t>(steps.vector_bytes));
@@ -295,8 +296,8 @@ constexpr status validate_target(const char* operand,
 namespace detail {
 
 /// Errors: shape_mismatch, with the axis and both extents.
-template <class... Dims, class T, class From, memory_space A>
-constexpr status same_extents(const char* operand, const view<T, From, A>& what,
+template <class... Dims, class T, class From, memory_space SpaceA>
+constexpr status same_extents(const char* operand, const view<T, From, SpaceA>& what,
                               const char* message, const layout<Dims...>& expected) noexcept {
   static_assert(extents_may_agree<From, layout<Dims...>>,
                 "headwise: two operands of one call differ in a static extent");
@@ -314,9 +315,10 @@ constexpr status same_extents(const char* operand, const view<T, From, A>& what,
 
 /// Whether `source` can be copied into `target`. Errors: those of validate(), overlap,
 /// shape_mismatch with the axis and both extents.
-template <class T, class U, class From, class To, memory_space A, memory_space B>
-constexpr status check_copy(const char* source_name, const view<T, From, A>& source,
-                            const char* target_name, const view<U, To, B>& target) noexcept {
+template <class T, class Other, class From, class To, memory_space SpaceA, memory_space SpaceB>
+constexpr status check_copy(const char* source_name, const view<T, From, SpaceA>& source,
+                            const char* target_name,
+                            const view<Other, To, SpaceB>& target) noexcept {
   static_assert(detail::same_axes<From, To>, "headwise: a copy needs the same axes on both sides");
   const status source_ok = validate(source_name, source);
   if (!source_ok.ok()) return source_ok;

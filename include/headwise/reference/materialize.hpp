@@ -14,8 +14,8 @@ namespace detail {
 /// order of the target's addresses, down to the run that the innermost dims make up.
 template <class Source, class Target>
 struct static_copy;
-template <class Source, class U, class... Dims, memory_space Space>
-struct static_copy<Source, view<U, layout<Dims...>, Space>> {
+template <class Source, class Other, class... Dims, memory_space Space>
+struct static_copy<Source, view<Other, layout<Dims...>, Space>> {
   static constexpr int rank = static_cast<int>(sizeof...(Dims));
   using numbers = index_row<rank>;
   static constexpr numbers sources{
@@ -60,7 +60,7 @@ struct static_copy<Source, view<U, layout<Dims...>, Space>> {
 
   template <int Loop = 0>
   static void copy(const std::byte* source, std::byte* target, const numbers& counts) noexcept {
-    constexpr index_t bytes = sizeof(U);
+    constexpr index_t bytes = sizeof(Other);
     constexpr index_t run = run_from(Loop);
     if constexpr (run != 0) {
       std::memcpy(target, source, static_cast<std::size_t>(run * bytes));
@@ -117,8 +117,9 @@ namespace reference {
 /// stand in another order. Usually `target` is packed, and then this is what others call
 /// contiguous(). Gaps of `target` are left alone. Precondition: the two share no memory.
 /// Errors: those of check_copy(); then nothing is written.
-template <class T, class U, class From, class To, memory_space A, memory_space B>
-status materialize(const view<T, From, A>& source, const view<U, To, B>& target) noexcept {
+template <class T, class Other, class From, class To, memory_space SpaceA, memory_space SpaceB>
+status materialize(const view<T, From, SpaceA>& source,
+                   const view<Other, To, SpaceB>& target) noexcept {
   const status can = check_copy("source", source, "target", target);
   if (can.ok()) detail::copy_elements(source, target);
   return can;
