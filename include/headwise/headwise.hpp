@@ -2,9 +2,11 @@
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 #pragma once
 
-// The host core: everything that needs neither CUDA nor threads. Transports (transport/in_process.hpp),
-// conversions (view/mdspan.hpp, view/dlpack.hpp) and reference attention are included by name.
+// The host core: everything that needs neither CUDA nor threads. Transports
+// (transport/in_process.hpp), conversions (view/mdspan.hpp, view/dlpack.hpp) and reference
+// attention are included by name.
 
+#include <headwise/collective/agree.hpp>
 #include <headwise/collective/all_gather_heads.hpp>
 #include <headwise/collective/all_to_all.hpp>
 #include <headwise/collective/lse_reduce_scatter.hpp>

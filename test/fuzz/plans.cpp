@@ -95,14 +95,13 @@ flat_view<std::uint16_t> any_view(input& in, bool always_small) {
   if (in.below(3) != 0) {  // as strides mostly are: what lies further in, and perhaps a gap
     s[2] = 1;
     s[1] = e[2] + in.below(3);
-    s[0] = static_cast<index_t>(static_cast<std::uint64_t>(e[1]) *
-                                    static_cast<std::uint64_t>(s[1]) +
-                                in.byte() % 3u);
+    s[0] = static_cast<index_t>(
+        static_cast<std::uint64_t>(e[1]) * static_cast<std::uint64_t>(s[1]) + in.byte() % 3u);
     if (in.below(2) != 0) std::swap(s[0], s[1]);
   }
-  return {reinterpret_cast<std::uint16_t*>(std::uintptr_t{64}),
-          {dim<axis::token>(e[0], s[0]), dim<axis::head>(e[1], s[1]),
-           dim<axis::head_dim>(e[2], s[2])}};
+  return {
+      reinterpret_cast<std::uint16_t*>(std::uintptr_t{64}),
+      {dim<axis::token>(e[0], s[0]), dim<axis::head>(e[1], s[1]), dim<axis::head_dim>(e[2], s[2])}};
 }
 
 using support::offsets_of;
@@ -150,11 +149,11 @@ void check_copy_of_any(input& in) {
   auto source = any_view(in, always_small);
   auto target = any_view(in, always_small);
   if (in.below(4) != 0) {  // or hardly any two would agree
-    target = {target.data(),
-              {dim<axis::token>(source.extent<axis::token>(), target.stride<axis::token>()),
-               dim<axis::head>(source.extent<axis::head>(), target.stride<axis::head>()),
-               dim<axis::head_dim>(source.extent<axis::head_dim>(),
-                                   target.stride<axis::head_dim>())}};
+    target = {
+        target.data(),
+        {dim<axis::token>(source.extent<axis::token>(), target.stride<axis::token>()),
+         dim<axis::head>(source.extent<axis::head>(), target.stride<axis::head>()),
+         dim<axis::head_dim>(source.extent<axis::head_dim>(), target.stride<axis::head_dim>())}};
   }
   const status can = check_copy("source", source, "target", target);
   if (!can.ok()) {
@@ -189,9 +188,10 @@ void check_copy_of_any(input& in) {
   for (std::size_t i = 0; i < to_span; ++i) REQUIRE_THAT(to[i] == expected[i]);
 }
 
-using layout_a = layout<dim<axis::token, dynamic_extent, 32>, dim<axis::head, 3, 8>,
-                        dim<axis::head_dim, 4, 1>>;
-using layout_b = layout<dim<axis::token>, dim<axis::head, 3>, dim<axis::head_dim, dynamic_extent, 1>>;
+using layout_a =
+    layout<dim<axis::token, dynamic_extent, 32>, dim<axis::head, 3, 8>, dim<axis::head_dim, 4, 1>>;
+using layout_b =
+    layout<dim<axis::token>, dim<axis::head, 3>, dim<axis::head_dim, dynamic_extent, 1>>;
 using layout_c = layout<dim<axis::token, 2, 12>, dim<axis::head, 3, 4>, dim<axis::head_dim, 4, 1>>;
 
 template <class Layout, class View>
@@ -381,9 +381,9 @@ void check_message_of(input& in) {
   const auto number = [&] { return always_small ? in.small() : in.number(); };
   const message_shape shape{always_small ? 1 + in.below(16) : in.number(), number(), number(),
                             number()};
-  const message_format format{in.below(2) ? lse_placement::plane : lse_placement::inline_bits,
-                              in.below(2) ? peer_placement::outermost
-                                          : peer_placement::inside_heads};
+  const message_format format{
+      in.below(2) ? lse_placement::plane : lse_placement::inline_bits,
+      in.below(2) ? peer_placement::outermost : peer_placement::inside_heads};
   const wire_order order = in.below(2) ? wire_order::token_major : wire_order::head_major;
   const auto made = message_plan::make<T>(shape, format, order);
   if (!made.ok()) {
@@ -434,12 +434,11 @@ void check_message_of(input& in) {
   // The same numbers as a rank has them: all heads of a token beside each other.
   std::vector<T> by_token = output;
   std::vector<float> lse_by_token = lses;
-  const auto whole = view(by_token.data(), packed(extent<axis::token>(tokens),
-                                                  extent<axis::head>(shape.ranks * heads),
-                                                  extent<axis::head_dim>(d)));
-  const auto whole_lse =
-      view(lse_by_token.data(),
-           packed(extent<axis::token>(tokens), extent<axis::head>(shape.ranks * heads)));
+  const auto whole = view(
+      by_token.data(), packed(extent<axis::token>(tokens), extent<axis::head>(shape.ranks * heads),
+                              extent<axis::head_dim>(d)));
+  const auto whole_lse = view(lse_by_token.data(), packed(extent<axis::token>(tokens),
+                                                          extent<axis::head>(shape.ranks * heads)));
   const auto from = outputs_over(output.data());
   const auto from_lse = lses_over(lses.data());
   support::for_each_element(from, [&](const auto& i, index_t offset) {

@@ -80,6 +80,8 @@ status all_gather_heads(const Executor& executor, Transport& group, const Local&
                     view_over<Gathered, axis::token, axis::head, axis::head_dim>,
                 "headwise: heads are gathered over token, head and head_dim");
   using element = typename Local::value_type;
+  static_assert(alignof(element) <= workspace_alignment,
+                "headwise: elements are aligned to at most 16 bytes");
   static_assert(detail::same_bits<element, typename Gathered::value_type>,
                 "headwise: a gather moves bits and does not convert between element types");
   const index_t ranks = group.size();
@@ -103,10 +105,16 @@ status all_gather_heads(const Executor& executor, Transport& group, const Local&
   if (!checked.ok()) return detail::refuse(group, checked);
   const auto parts = headwise::split<axis::head, axis::rank, axis::head>(gathered, ranks);
   if (!parts.ok()) return detail::refuse(group, parts.why());
-  if (ranks == 1) {
-    const auto place = fix<axis::rank>(parts.value(), 0);
-    return detail::same_place(local, place) ? status{} : executor.materialize(local, place);
+  // This rank's own heads may stand in their place already, and nowhere else in `gathered`.
+  const auto place = fix<axis::rank>(parts.value(), group.rank());
+  const bool in_place = detail::same_place(local, place);
+  if (!in_place) {
+    const status apart =
+        detail::check_apart(detail::memory_of(gathered), "local", local,
+                            "shares memory with gathered, out of its place (bytes in common)");
+    if (!apart.ok()) return detail::refuse(group, apart);
   }
+  if (ranks == 1) return in_place ? status{} : executor.materialize(local, place);
 
   const result<index_t> needed = all_gather_heads_bytes<element>({ranks, tokens, heads, head_dim});
   if (!needed.ok()) return detail::refuse(group, needed.why());

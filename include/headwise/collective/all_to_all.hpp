@@ -13,10 +13,10 @@ template <class View>
 constexpr checked_size packed_parts_bytes(const View& operand) noexcept {
   const index_t ranks = operand.template extent<axis::rank>();
   if (ranks <= 1 || operand.empty() || fix<axis::rank>(operand, 0).is_contiguous()) return 0;
-  const auto part = fix<axis::rank>(operand, 0);
-  return (checked_size(part.size()) * index_t{sizeof(typename View::value_type)})
-             .rounded_up(workspace_alignment) *
-         ranks;
+  const auto extents = fix<axis::rank>(operand, 0).layout().extents();
+  checked_size part = index_t{sizeof(typename View::value_type)};
+  for (int i = 0; i < View::rank - 1; ++i) part = part * extents[i];
+  return part.rounded_up(workspace_alignment) * ranks;
 }
 
 /// The axes of an all-to-all with their extents, in order, and the elements.
@@ -62,6 +62,8 @@ status all_to_all(const Executor& executor, Transport& group, const Send& send,
                 "headwise: all_to_all exchanges views over rank and the same other axes, in the "
                 "same order");
   using element = typename Send::value_type;
+  static_assert(alignof(element) <= workspace_alignment,
+                "headwise: elements are aligned to at most 16 bytes");
   static_assert(detail::same_bits<element, typename Receive::value_type>,
                 "headwise: an all-to-all moves bits and does not convert between element types");
   const index_t ranks = group.size();
@@ -74,7 +76,8 @@ status all_to_all(const Executor& executor, Transport& group, const Send& send,
       return failure(errc::shape_mismatch, "send", "one entry per rank",
                      send.template extent<axis::rank>(), ranks, axis::rank::name);
     }
-    return {};
+    return detail::check_apart(detail::memory_of(receive), "send", send,
+                               "shares memory with receive (bytes in common)");
   };
   const status checked = check();
   if (!checked.ok()) return detail::refuse(group, checked);

@@ -29,22 +29,32 @@ inline status check_workspace(std::span<std::byte> workspace, checked_size neede
   return {};
 }
 
-/// An operand in the workspace would be overwritten before it has been read.
-/// Errors: overlap, with the bytes of the operand that begin before the workspace ends.
+/// All memory from a view's first element to its last.
 template <class T, class Layout, memory_space Space>
-status check_apart(std::span<std::byte> workspace, const char* operand,
-                   const view<T, Layout, Space>& which) noexcept {
-  if (which.empty() || workspace.empty()) return {};
-  const auto first = reinterpret_cast<std::uintptr_t>(which.data());
-  const auto last = first + static_cast<std::uintptr_t>(which.span_size()) * sizeof(T);
-  const auto workspace_first = reinterpret_cast<std::uintptr_t>(workspace.data());
-  const auto workspace_last = workspace_first + workspace.size();
-  if (last <= workspace_first || workspace_last <= first) return {};
-  return failure(
-      errc::overlap, operand, "shares memory with the workspace (bytes in common)",
-      static_cast<index_t>(lesser(last, workspace_last) - greater(first, workspace_first)), 0);
+std::span<const std::byte> memory_of(const view<T, Layout, Space>& which) noexcept {
+  if (which.empty()) return {};
+  return {reinterpret_cast<const std::byte*>(which.data()),
+          static_cast<std::size_t>(which.span_size()) * sizeof(T)};
 }
-inline status check_apart(std::span<std::byte>, const char*, none_t) noexcept { return {}; }
+
+/// An operand in `other`, which the call writes, would be overwritten before it has been read.
+/// (Rows of the one in the gaps of the other are refused as well.) Errors: overlap, with the bytes
+/// in common.
+template <class T, class Layout, memory_space Space>
+status check_apart(
+    std::span<const std::byte> other, const char* operand, const view<T, Layout, Space>& which,
+    const char* message = "shares memory with the workspace (bytes in common)") noexcept {
+  const std::span<const std::byte> own = memory_of(which);
+  if (own.empty() || other.empty()) return {};
+  const auto first = reinterpret_cast<std::uintptr_t>(own.data());
+  const auto last = first + own.size();
+  const auto other_first = reinterpret_cast<std::uintptr_t>(other.data());
+  const auto other_last = other_first + other.size();
+  if (last <= other_first || other_last <= first) return {};
+  return failure(errc::overlap, operand, message,
+                 static_cast<index_t>(lesser(last, other_last) - greater(first, other_first)), 0);
+}
+inline status check_apart(std::span<const std::byte>, const char*, none_t) noexcept { return {}; }
 
 /// Tells the peers that this rank cannot make the call, where the transport has a way to, so that
 /// they do not wait for it; returns the reason.

@@ -5,8 +5,8 @@
 #include <headwise/plan/capacity.hpp>
 #include <headwise/view/view.hpp>
 
-// What an LSE reduce-scatter puts on the wire. One message per peer: the peer's heads of the
-// partial output, and their LSEs.
+// How an LSE reduce-scatter lays out what it sends. One message per peer: the peer's heads of the
+// partial output, and their LSEs. Padding has its place in the buffer and does not travel.
 
 namespace headwise::inline v0 {
 
@@ -157,7 +157,7 @@ struct message_plan {
            (token_outer ? head : token) * lse_row_pitch;
   }
 
-  /// Bytes that travel to one peer; padding counts where the message is one chunk.
+  /// Bytes of the buffer that one peer's message takes, padding included where messages are apart.
   HEADWISE_HD constexpr index_t bytes_per_peer() const noexcept {
     if (format.peer == peer_placement::outermost) return peer_pitch;
     const index_t lse_bytes = format.lse == lse_placement::plane ? index_t{sizeof(float)} : 0;

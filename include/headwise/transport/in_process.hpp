@@ -163,7 +163,7 @@ class in_process_group {
     resetting_ |= bit(rank);
     const auto end = [&](const status& verdict) {
       if (verdict.ok()) poison_ = {};
-      reset_verdict_ = verdict;
+      reset_verdicts_[resets_ % 2] = verdict;
       resetting_ = 0;
       ++resets_;
       changed_.notify_all();
@@ -172,7 +172,7 @@ class in_process_group {
     if (resetting_ == all()) return end({});
     const std::uint64_t before = resets_;
     if (changed_.wait_until(lock, deadline(), [&] { return resets_ != before; })) {
-      return reset_verdict_;
+      return reset_verdicts_[before % 2];
     }
     return end(did_not_come(resetting_));
   }
@@ -298,7 +298,7 @@ class in_process_group {
   std::uint64_t partings_ = 0;
   std::uint64_t resets_ = 0;
   status poison_{};
-  status reset_verdict_{};
+  status reset_verdicts_[2] = {};  // of alternate resets: a slow rank still reads the last but one
   // Written under the mutex up to the first meeting, only read between the two.
   status verdict_{};
   post posts_[max_ranks] = {};
