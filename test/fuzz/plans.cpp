@@ -94,7 +94,7 @@ flat_view<std::uint16_t> any_view(input& in, bool always_small) {
   index_t s[3] = {stride(), stride(), stride()};
   if (in.below(3) != 0) {  // as strides mostly are: what lies further in, and perhaps a gap
     s[2] = 1;
-    s[1] = e[2] + in.below(3);
+    s[1] = static_cast<index_t>(static_cast<std::uint64_t>(e[2]) + in.byte() % 3u);
     s[0] = static_cast<index_t>(
         static_cast<std::uint64_t>(e[1]) * static_cast<std::uint64_t>(s[1]) + in.byte() % 3u);
     if (in.below(2) != 0) std::swap(s[0], s[1]);
