@@ -34,7 +34,10 @@ N01 N02 N04 N05 N06 N08 N11 N12 N14 N15
 IDS = r"([A-N]\d\d)"
 # TEST_CASE("A01: ...", also TEST_CASE_TEMPLATE and TEST_CASE_FIXTURE(fixture, "...").
 DOCTEST = re.compile(r'TEST_CASE\w*\(\s*(?:\w+,\s*)?"((?:\\.|[^"\\])*)"')
-ASSERTION = re.compile(r"(?:CHECK|REQUIRE|static_assert)\w*\s*\([^;]*;", re.DOTALL)
+# Of doctest, of the language, or a function check_... of the file that asserts.
+ASSERTION = re.compile(
+    r"(?:CHECK|REQUIRE|static_assert|check_)\w*(?:<[^<>]*>)?\s*\([^;]*;", re.DOTALL
+)
 
 
 def leading_ids(name):
