@@ -527,8 +527,13 @@ TEST_CASE("in_process: a rank waits for readers of its memory, however long they
   const send_chunk send_slowly{&source, 1, bytes, 0};
   const receive_chunk receive_slowly{target.data(), 1, bytes, 1};
   auto start = clock_type::now();
-  detail::copy_chunk(send_slowly, receive_slowly);
-  const auto planes = static_cast<std::size_t>(3 * timeout / (clock_type::now() - start) + 1);
+  auto fastest = clock_type::duration::max();  // of several, as something else may hold one up
+  for (int i = 0; i < 9; ++i) {
+    start = clock_type::now();
+    detail::copy_chunk(send_slowly, receive_slowly);
+    fastest = (std::min)(fastest, clock_type::now() - start);
+  }
+  const auto planes = static_cast<std::size_t>(3 * timeout / fastest + 1);
 
   in_process_group group(2, timeout);
   std::atomic<int> here{0};
