@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 
-// expect: headwise: head_split: the heads do not divide over the ranks as asked, and padding is
-// forbidden 52 heads over 3 ranks, where dummies are not wanted.
+// expect: headwise: head_split: the heads do not divide over the ranks as asked, and padding is forbidden
+// 52 heads over 3 ranks, where dummies are not wanted.
 
 #include <headwise/plan/head_split.hpp>
 

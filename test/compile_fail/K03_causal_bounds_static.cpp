@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 
-// expect: headwise: this kernel has no global causal bounds: it takes one query token per request
-// on more than one rank Two query tokens for a kernel that counts back from the local length.
+// expect: headwise: this kernel has no global causal bounds: it takes one query token per request on more than one rank
+// Two query tokens for a kernel that counts back from the local length.
 
 #include <headwise/plan/kv_shard.hpp>
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 
-// expect: headwise: a message carries fp32, fp16 or bf16 partial results; fp8 can be moved, never
-// reduced
+// expect: headwise: a message carries fp32, fp16 or bf16 partial results; fp8 can be moved, never reduced
 
 #include <headwise/plan/message.hpp>
 

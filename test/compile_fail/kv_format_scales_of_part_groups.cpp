@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 
-// expect: headwise: kv_fp8_ds_mla: the latent part is a multiple of 128, as each scale belongs to
-// 128 numbers
+// expect: headwise: kv_fp8_ds_mla: the latent part is a multiple of 128, as each scale belongs to 128 numbers
 
 #include <headwise/plan/paged_kv.hpp>
 

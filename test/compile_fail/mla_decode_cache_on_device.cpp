@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 
-// expect: headwise: mla_decode: the reference runs on the host and cannot read a cache in device
-// memory
+// expect: headwise: mla_decode: the reference runs on the host and cannot read a cache in device memory
 
 #include <headwise/reference/mla_decode.hpp>
 

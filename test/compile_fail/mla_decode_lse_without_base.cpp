@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 
-// expect: headwise: mla_decode: the element of the LSE view is lse<log_base::e> or
-// lse<log_base::two>, so that its base is known
+// expect: headwise: mla_decode: the element of the LSE view is lse<log_base::e> or lse<log_base::two>, so that its base is known
 
 #include <headwise/reference/mla_decode.hpp>
 

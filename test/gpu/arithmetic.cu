@@ -4,7 +4,12 @@
 // The combine's arithmetic, and the conversions of elements, give the same bits on the device as on
 // the host. The suite is built three times: plainly, with -use_fast_math, and with -fmad=false.
 
+#include <headwise/core/cuda_element.cuh>
+#include <headwise/lse/partial.hpp>
+#include <headwise/view/slice.hpp>
+
 #include <cuda_runtime.h>
+#include <doctest/doctest.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -13,20 +18,14 @@
 #include <random>
 #include <vector>
 
-#include <doctest/doctest.h>
-
-#include <headwise/core/cuda_element.cuh>
-#include <headwise/lse/partial.hpp>
-#include <headwise/view/slice.hpp>
-
 using namespace headwise;
 
 namespace {
 
-#define REQUIRE_CUDA(call)                                \
-  do {                                                    \
-    const cudaError_t error = (call);                     \
-    const std::string what = cudaGetErrorString(error);   \
+#define REQUIRE_CUDA(call)                                    \
+  do {                                                        \
+    const cudaError_t error = (call);                         \
+    const std::string what = cudaGetErrorString(error);       \
     REQUIRE_MESSAGE(error == cudaSuccess, #call, ": ", what); \
   } while (false)
 
@@ -63,7 +62,9 @@ void finish_launch() {
 }
 
 constexpr unsigned threads = 128;
-unsigned blocks(std::size_t count) { return static_cast<unsigned>((count + threads - 1) / threads); }
+unsigned blocks(std::size_t count) {
+  return static_cast<unsigned>((count + threads - 1) / threads);
+}
 
 /// One row: its LSEs (ranks of them), one payload each, and what comes out.
 struct combined {
@@ -96,8 +97,8 @@ __global__ void combine_rows(int rows, int ranks, const float* lse_values, const
                              const float* sinks, Policy policy, combined* out) {
   const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (row >= rows) return;
-  out[row] = combine_row<Base>(ranks, lse_values + row * ranks, payload + row * ranks, sinks[row],
-                               policy);
+  out[row] =
+      combine_row<Base>(ranks, lse_values + row * ranks, payload + row * ranks, sinks[row], policy);
 }
 
 float any_lse(std::mt19937& random) {
@@ -139,8 +140,8 @@ void check_combine(unsigned seed, const Policy& policy) {
     const device_array<float> device_lses(lse_values), device_payload(payload), device_sinks(sinks);
     const device_array<combined> device_out(rows);
     combine_rows<Base><<<blocks(rows), threads>>>(rows, ranks, device_lses.data(),
-                                                  device_payload.data(), device_sinks.data(), policy,
-                                                  device_out.data());
+                                                  device_payload.data(), device_sinks.data(),
+                                                  policy, device_out.data());
     finish_launch();
     const std::vector<combined> out = device_out.fetch();
     int different = 0;
@@ -188,8 +189,7 @@ __global__ void round_all(int count, const float* values, rounded* out) {
   r.e4m3 = from_float<fp8_e4m3>(value).bits;
   r.cuda_bf16 = __bfloat16_as_ushort(__float2bfloat16_rn(value));
   r.cuda_fp16 = __half_as_ushort(__float2half_rn(value));
-  r.cuda_e4m3 = static_cast<std::uint8_t>(
-      __nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3));
+  r.cuda_e4m3 = static_cast<std::uint8_t>(__nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3));
   out[i] = r;
 }
 

@@ -7,6 +7,7 @@
 
 #include <support/exact_combine.hpp>
 #include <support/guarded.hpp>
+#include <support/packed.hpp>
 #include <support/random.hpp>
 
 #include <doctest/doctest.h>
@@ -20,6 +21,10 @@
 
 using namespace headwise;
 using support::guarded;
+using support::packed_lse;
+using support::packed_lses;
+using support::packed_output;
+using support::packed_outputs;
 using support::same_bits;
 using support::wrong_elements;
 
@@ -30,26 +35,6 @@ constexpr auto two = log_base::two;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 constexpr double ln2 = 0.69314718055994531;
-
-template <class T>
-auto packed_output(T* data, index_t tokens, index_t heads, index_t head_dim) {
-  return view(data, packed(extent<axis::token>(tokens), extent<axis::head>(heads),
-                           extent<axis::head_dim>(head_dim)));
-}
-template <class T>
-auto packed_lse(T* data, index_t tokens, index_t heads) {
-  return view(data, packed(extent<axis::token>(tokens), extent<axis::head>(heads)));
-}
-template <class T>
-auto packed_outputs(T* data, index_t ranks, index_t tokens, index_t heads, index_t head_dim) {
-  return view(data, packed(extent<axis::rank>(ranks), extent<axis::token>(tokens),
-                           extent<axis::head>(heads), extent<axis::head_dim>(head_dim)));
-}
-template <class T>
-auto packed_lses(T* data, index_t ranks, index_t tokens, index_t heads) {
-  return view(data, packed(extent<axis::rank>(ranks), extent<axis::token>(tokens),
-                           extent<axis::head>(heads)));
-}
 
 /// Partial results of some ranks, [rank, token, head, head_dim] and [rank, token, head], with room
 /// for what they are combined into.

@@ -5,6 +5,7 @@
 #include <headwise/view/slice.hpp>
 
 #include <support/guarded.hpp>
+#include <support/packed.hpp>
 
 #include <doctest/doctest.h>
 
@@ -36,6 +37,10 @@ std::atomic<long> allocations = 0;
 
 using namespace headwise;
 using support::guarded;
+using support::packed_lse;
+using support::packed_lses;
+using support::packed_output;
+using support::packed_outputs;
 using support::same_bits;
 using support::wrong_elements;
 
@@ -59,26 +64,6 @@ message_plan made(const message_shape& shape, const message_format& format = {},
   const auto plan = message_plan::make<T>(shape, format, order);
   REQUIRE(plan.ok());
   return plan.value();
-}
-
-template <class T>
-auto packed_outputs(T* data, index_t ranks, index_t tokens, index_t heads, index_t head_dim) {
-  return view(data, packed(extent<axis::rank>(ranks), extent<axis::token>(tokens),
-                           extent<axis::head>(heads), extent<axis::head_dim>(head_dim)));
-}
-template <class T>
-auto packed_lses(T* data, index_t ranks, index_t tokens, index_t heads) {
-  return view(data, packed(extent<axis::rank>(ranks), extent<axis::token>(tokens),
-                           extent<axis::head>(heads)));
-}
-template <class T>
-auto packed_output(T* data, index_t tokens, index_t heads, index_t head_dim) {
-  return view(data, packed(extent<axis::token>(tokens), extent<axis::head>(heads),
-                           extent<axis::head_dim>(head_dim)));
-}
-template <class T>
-auto packed_lse(T* data, index_t tokens, index_t heads) {
-  return view(data, packed(extent<axis::token>(tokens), extent<axis::head>(heads)));
 }
 
 template <class T>

@@ -144,4 +144,12 @@ TEST_CASE("a layout built and asked by name") {
   CHECK(lse.strides()[1] == 1);
 }
 
+TEST_CASE("an empty layout has no elements, however large its other extents are") {
+  const index_t huge = INT64_MAX / 2;
+  const layout none(dim<axis::token>(huge, 1), dim<axis::head>(huge, 1), dim<axis::rank>(0, 1));
+  CHECK(none.size() == 0);
+  CHECK(none.span_size() == 0);
+  CHECK(none.is_contiguous());
+}
+
 }  // namespace

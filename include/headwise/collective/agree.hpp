@@ -15,8 +15,7 @@ namespace headwise::inline v0 {
 template <transport Transport>
 result<bool> agree(Transport& group, bool mine) noexcept {
   const index_t ranks = group.size();
-  const status ranks_ok = require_supported_ranks(ranks);
-  if (!ranks_ok.ok()) return ranks_ok;
+  if (!supported_ranks(ranks)) return require_supported_ranks(ranks);
   const std::uint8_t own = mine ? 1 : 0;
   std::uint8_t answers[max_ranks] = {};
   receive_chunk from[max_ranks];

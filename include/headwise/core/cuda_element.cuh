@@ -3,11 +3,11 @@
 
 #pragma once
 
+#include <headwise/core/element.hpp>
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
-
-#include <headwise/core/element.hpp>
 
 // The CUDA Toolkit's storage types bind as elements without a cast.
 

@@ -3,9 +3,9 @@
 
 #pragma once
 
-#include <type_traits>
-
 #include <headwise/config.hpp>
+
+#include <type_traits>
 
 namespace headwise::inline v0 {
 
@@ -77,9 +77,9 @@ inline constexpr element_kind element_kind_of = element_traits<std::remove_cv_t<
 
 /// A payload that the algebra may sum: fp32, fp16, bf16. fp8 is moved as bytes, never reduced.
 template <class T>
-inline constexpr bool is_reducible = element_kind_of<T> == element_kind::f32 ||
-                                     element_kind_of<T> == element_kind::f16 ||
-                                     element_kind_of<T> == element_kind::bf16;
+inline constexpr bool is_reducible =
+    element_kind_of<T> == element_kind::f32 || element_kind_of<T> == element_kind::f16 ||
+    element_kind_of<T> == element_kind::bf16;
 
 namespace detail {
 

@@ -157,12 +157,10 @@ struct message_plan {
            (token_outer ? head : token) * lse_row_pitch;
   }
 
-  /// Bytes of the buffer that one peer's message takes, padding included where messages are apart.
+  /// Bytes that travel to one peer: rows and their LSEs, in every format the same; padding stays.
   HEADWISE_HD constexpr index_t bytes_per_peer() const noexcept {
-    if (format.peer == peer_placement::outermost) return peer_pitch;
     if (shape.tokens == 0 || shape.heads == 0) return 0;  // a row may be of any size then
-    const index_t lse_bytes = format.lse == lse_placement::plane ? index_t{sizeof(float)} : 0;
-    return shape.tokens * shape.heads * (peer_pitch + lse_bytes);
+    return shape.tokens * shape.heads * (shape.head_dim * element_bytes + index_t{sizeof(float)});
   }
 
  private:

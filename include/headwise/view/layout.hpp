@@ -205,14 +205,15 @@ struct layout : Dims... {
             (static_cast<index_t>(indices) * static_cast<const Dims&>(*this).stride()));
   }
 
-  /// Number of elements.
-  HEADWISE_HD constexpr index_t size() const noexcept {
-    return (index_t{1} * ... * static_cast<const Dims&>(*this).extent());
-  }
-
   /// True where there is no element.
   HEADWISE_HD constexpr bool empty() const noexcept {
     return ((static_cast<const Dims&>(*this).extent() == 0) || ...);
+  }
+
+  /// Number of elements. Where there are none the other extents may be of any size.
+  HEADWISE_HD constexpr index_t size() const noexcept {
+    if (empty()) return 0;
+    return (index_t{1} * ... * static_cast<const Dims&>(*this).extent());
   }
 
   /// Elements of memory from the first to one past the last: 1 + sum((extent - 1) * stride), and 0
