@@ -3,7 +3,10 @@
 
 #pragma once
 
-// The umbrella for nvcc: the host core, and what needs the CUDA Toolkit.
+// The umbrella for nvcc: the host core, and what needs the CUDA Toolkit. Transports
+// (transport/nccl.cuh, transport/in_process_cuda.cuh) are included by name.
 
 #include <headwise/core/cuda_element.cuh>
 #include <headwise/headwise.hpp>
+#include <headwise/kernel/cuda_executor.cuh>
+#include <headwise/kernel/localize_topk.cuh>

@@ -9,6 +9,7 @@
 #include <headwise/collective/agree.hpp>
 #include <headwise/collective/all_gather_heads.hpp>
 #include <headwise/collective/all_to_all.hpp>
+#include <headwise/collective/describe.hpp>
 #include <headwise/collective/lse_reduce_scatter.hpp>
 #include <headwise/lse/partial.hpp>
 #include <headwise/plan/copy_plan.hpp>

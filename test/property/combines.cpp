@@ -4,6 +4,7 @@
 // Laws of the combine on views: within the bound of float64, and each row's bits its own.
 
 #include <headwise/reference/lse_combine.hpp>
+#include <headwise/reference/pack.hpp>
 #include <headwise/view/slice.hpp>
 
 #include <support/exact_combine.hpp>

@@ -49,8 +49,9 @@ template <class Work>
 auto on_ranks(headwise::in_process_group& group, int count, Work work) {
   using outcome = decltype(work(std::declval<headwise::in_process&>()));
   std::vector<std::optional<outcome>> came_to(static_cast<std::size_t>(count));
-  each_rank(group, count,
-            [&](headwise::in_process& me, std::size_t r) { came_to[r].emplace(work(me)); });
+  each_rank(group, count, [&](headwise::in_process& me, std::size_t r) {
+    static_cast<void>(came_to[r].emplace(work(me)));
+  });
   std::vector<outcome> outcomes;
   for (std::optional<outcome>& one : came_to) outcomes.push_back(std::move(*one));
   return outcomes;

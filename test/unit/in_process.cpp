@@ -91,7 +91,74 @@ status exchange_tags(in_process& me, index_t bytes) {
   return {};
 }
 
+/// Copies as the host does, unless it is told to fail.
+struct failing_copy {
+  bool not_ready = false;
+  bool cannot_copy = false;
+  bool cannot_finish = false;
+  std::atomic<int>* finished = nullptr;
+
+  status ready() const noexcept { return told(not_ready, "ready"); }
+  status copy(const send_chunk& from, const receive_chunk& to) const noexcept {
+    detail::copy_chunk(from, to);
+    return told(cannot_copy, "copy");
+  }
+  status finish() const noexcept {
+    ++*finished;
+    return told(cannot_finish, "finish");
+  }
+
+ private:
+  static status told(bool fails, const char* what) noexcept {
+    return fails ? failure(errc::cuda_failed, what, "of the test", 7, 0) : status{};
+  }
+};
+
+/// What each of three ranks came to in one exchange, rank 1 with a copy of its own.
+std::vector<status> exchange_with(basic_in_process_group<failing_copy>& group,
+                                  const failing_copy& of_rank_1) {
+  std::vector<status> came_to(3);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 3; ++r) {
+    threads.emplace_back([&, r] {
+      auto me = group.rank(r, r == 1 ? of_rank_1 : failing_copy{.finished = of_rank_1.finished});
+      mailbox mail = tagged(r, 3, 8);
+      const auto send = mail.sends();
+      const auto receive = mail.receives();
+      auto handle = me.value();
+      came_to[static_cast<std::size_t>(r)] = handle.exchange(send, receive, plain);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return came_to;
+}
+
 }  // namespace
+
+TEST_CASE("in_process: a rank whose copies fail leaves no peer behind, and they hear of it") {
+  std::atomic<int> finished{0};
+  basic_in_process_group<failing_copy> group(3, 60s);
+  const auto start = clock_type::now();
+  const auto check = [&](const failing_copy& of_rank_1, const char* operand, int finishes) {
+    finished = 0;
+    const auto came_to = exchange_with(group, of_rank_1);
+    CHECK(support::sentence(came_to[1]) ==
+          "cuda_failed: " + std::string(operand) + ": got 7, expected 0: of the test");
+    for (const std::size_t peer : {0u, 2u}) {
+      CHECK(support::sentence(came_to[peer]) ==
+            "rank_mismatch: " + std::string(operand) + ": got 7, expected 0: seen on rank 1");
+    }
+    CHECK(finished >= finishes);
+  };
+  check({.not_ready = true, .finished = &finished}, "ready", 0);
+  CHECK(finished == 0);  // nobody copied
+  // What has begun is waited for, whatever came of it.
+  check({.cannot_copy = true, .finished = &finished}, "copy", 1);
+  check({.cannot_finish = true, .finished = &finished}, "finish", 1);
+  CHECK(clock_type::now() - start < 30s);
+  // Nothing is left over of it.
+  for (const status& one : exchange_with(group, {.finished = &finished})) CHECK(one.ok());
+}
 
 TEST_CASE("in_process: every size of group from 1 to 16 exchanges") {
   for (int ranks = 1; ranks <= max_ranks; ++ranks) {

@@ -382,20 +382,20 @@ TEST_CASE("C15: a shard without keys does not count, whatever its LSE says") {
                 .ok());
   };
   combined(
-      separate_shards(masked_shard{packed_output(&first_row, 1, 1, 1), packed_lse(&first_lse, 1, 1),
+      separate_shards(shard{packed_output(&first_row, 1, 1, 1), packed_lse(&first_lse, 1, 1),
                                    count(&no_keys)},
                       shard{packed_output(&second_row, 1, 1, 1), packed_lse(&second_lse, 1, 1)}));
   CHECK(result == 2.0f);
   CHECK(same_bits(merged, 0.0f));
   combined(separate_shards(
-      masked_shard{packed_output(&first_row, 1, 1, 1), packed_lse(&first_lse, 1, 1),
+      shard{packed_output(&first_row, 1, 1, 1), packed_lse(&first_lse, 1, 1),
                    count(&some_keys)},
-      masked_shard{packed_output(&second_row, 1, 1, 1), packed_lse(&second_lse, 1, 1), none}));
+      shard{packed_output(&second_row, 1, 1, 1), packed_lse(&second_lse, 1, 1), none}));
   const double odds = std::exp(3.7);
   CHECK(static_cast<double>(result) == doctest::Approx((9 * odds + 2) / (odds + 1)).epsilon(1e-6));
   CHECK(static_cast<double>(merged) == doctest::Approx(std::log(odds + 1)).epsilon(1e-6));
   // Alone, as a group of one rank combines it.
-  combined(masked_shard{packed_output(&first_row, 1, 1, 1), packed_lse(&first_lse, 1, 1),
+  combined(shard{packed_output(&first_row, 1, 1, 1), packed_lse(&first_lse, 1, 1),
                         count(&no_keys)});
   CHECK(same_bits(result, 0.0f));
   CHECK(merged == -infinity);
@@ -722,8 +722,8 @@ TEST_CASE("the host executor runs the same functions") {
   guarded<std::byte> only_lse(plan.total_bytes);
   const auto output = fix<axis::rank>(of.outputs(), 0);
   const auto lse = fix<axis::rank>(of.lses(), 0);
-  REQUIRE(executor.pack<e>(output, lse, plan, whole.data(), none).ok());
-  REQUIRE(executor.pack_lse<e>(lse, plan, only_lse.data(), none).ok());
+  REQUIRE(executor.pack<e>(output, lse, plan, whole.data(), none, no_peer).ok());
+  REQUIRE(executor.pack_lse<e>(lse, plan, only_lse.data(), none, no_peer).ok());
   for (index_t r = 0; r < 2; ++r) {
     for (index_t b = 0; b < 3; ++b) {
       for (index_t h = 0; h < 2; ++h) {
@@ -807,7 +807,7 @@ TEST_CASE("a refused combine writes nothing and says why") {
               result),
       errc::shape_mismatch, "partial_lse", "token", 2, 3);
   const std::int32_t counts[2] = {};
-  expect(combine(masked_shard{good.output, good.partial_lse,
+  expect(combine(shard{good.output, good.partial_lse,
                               view(counts, packed(extent<axis::token>(2)))},
                  result),
          errc::shape_mismatch, "valid", "token", 2, 3);

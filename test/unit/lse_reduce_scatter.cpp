@@ -44,15 +44,15 @@ struct counting_executor {
 
   template <log_base Base, class Output, class Lse, class Valid>
   status pack(const Output& output, const Lse& lse, const message_plan& plan, std::byte* message,
-              const Valid& valid) const noexcept {
+              const Valid& valid, index_t left_out) const noexcept {
     ++packs;
-    return host_executor{}.pack<Base>(output, lse, plan, message, valid);
+    return host_executor{}.pack<Base>(output, lse, plan, message, valid, left_out);
   }
   template <log_base Base, class Lse, class Valid>
   status pack_lse(const Lse& lse, const message_plan& plan, std::byte* message,
-                  const Valid& valid) const noexcept {
+                  const Valid& valid, index_t left_out) const noexcept {
     ++lse_packs;
-    return host_executor{}.pack_lse<Base>(lse, plan, message, valid);
+    return host_executor{}.pack_lse<Base>(lse, plan, message, valid, left_out);
   }
   template <log_base Base, class Source, class Output, class Merged, class Sink, class Policy>
   status lse_combine(const Source& source, const Output& output, const Merged& merged,

@@ -40,7 +40,7 @@ TEST_CASE("B06: inline rows are those that other engines exchange, a dense [N, B
   for (const row& r : {row{512, 1028}, row{80, 164}, row{96, 196}, row{33, 70}}) {
     CAPTURE(r.head_dim);
     const message_plan plan = made<bf16>({4, 3, 2, r.head_dim}, inline_outermost);
-    CHECK(plan.row_pitch == r.row_bytes);
+    CHECK(plan.row_pitch() == r.row_bytes);
     CHECK(plan.bytes_per_peer() == 3 * 2 * r.row_bytes);
     CHECK(plan.peer_pitch == 3 * 2 * r.row_bytes);  // nothing between two messages
     CHECK(plan.total_bytes >= 4 * 3 * 2 * r.row_bytes);
@@ -66,7 +66,7 @@ TEST_CASE("B06: with the LSE in its own plane, planes and messages start on 16 b
     CAPTURE(head_dim);
     const message_plan plan = made<bf16>({5, 3, 2, head_dim}, plane_outermost);
     const index_t payload = (3 * 2 * head_dim * 2 + 15) / 16 * 16;
-    CHECK(plan.row_pitch == 2 * head_dim);
+    CHECK(plan.row_pitch() == 2 * head_dim);
     CHECK(plan.lse_offset == payload);
     CHECK(plan.peer_pitch == payload + 32);  // 6 LSEs are 24 bytes
     CHECK(plan.total_bytes == 5 * (payload + 32));
@@ -129,8 +129,8 @@ TEST_CASE("peers inside of the heads: [token, head, rank, head_dim], and the LSE
 
 TEST_CASE("head-major messages exchange the places of token and head") {
   const message_plan plan = made<float>({2, 3, 4, 8}, inline_outermost, wire_order::head_major);
-  CHECK(plan.head_pitch() == 3 * 36);
-  CHECK(plan.token_pitch() == 36);
+  CHECK(plan.head_pitch == 3 * 36);
+  CHECK(plan.token_pitch == 36);
   for (index_t n = 0; n < 2; ++n) {
     for (index_t j = 0; j < 4; ++j) {
       for (index_t b = 0; b < 3; ++b) {

@@ -231,7 +231,7 @@ std::vector<float> rows_in_memory(const message_format& format) {
   auto* const bytes = static_cast<std::byte*>(aligned);
   REQUIRE(reference::pack<e>(output, packed_lse(lses, 1, 4), plan, bytes).ok());
   std::vector<float> rows;
-  const index_t row = format.peer == peer_placement::outermost ? plan.row_pitch : plan.peer_pitch;
+  const index_t row = format.peer == peer_placement::outermost ? plan.row_pitch() : plan.peer_pitch;
   const index_t chunk = format.peer == peer_placement::outermost ? plan.peer_pitch : 2 * row;
   for (index_t i = 0; i < 4; ++i) {
     const index_t at = i / 2 * chunk + i % 2 * row;

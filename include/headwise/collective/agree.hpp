@@ -20,8 +20,15 @@ result<bool> agree(Transport& group, bool mine) noexcept {
   std::uint8_t answers[max_ranks] = {};
   receive_chunk from[max_ranks];
   for (index_t r = 0; r < ranks; ++r) from[r] = {&answers[r], sizeof own};
-  const status asked =
-      group.all_gather({&own, sizeof own}, {from, static_cast<std::size_t>(ranks)}, {"agree", {}});
+  const std::span<const receive_chunk> receive(from, static_cast<std::size_t>(ranks));
+  const auto ask = [&]() -> status {
+    if constexpr (requires { group.all_gather_host({&own, 1}, receive, {"agree", {}}); }) {
+      return group.all_gather_host({&own, sizeof own}, receive, {"agree", {}});
+    } else {
+      return group.all_gather({&own, sizeof own}, receive, {"agree", {}});
+    }
+  };
+  const status asked = ask();
   if (!asked.ok()) return asked;
   bool all = true;
   for (index_t r = 0; r < ranks; ++r) all = all && answers[r] != 0;

@@ -22,7 +22,7 @@ constexpr result<index_t> all_gather_heads_bytes(const message_shape& shape) noe
   if (shape.ranks == 1) return index_t{0};
   const checked_size part =
       checked_size(shape.tokens) * shape.heads * shape.head_dim * index_t{sizeof(T)};
-  const checked_size all = part.rounded_up(workspace_alignment) * (shape.ranks + 1);
+  const checked_size all = part.rounded_up(workspace_alignment) + part * shape.ranks;
   if (!all.valid()) return require_capacity("workspace", all, INT64_MAX);
   return all.value();
 }
@@ -37,15 +37,13 @@ constexpr auto packed_like(Other* data, const view<T, layout<Dims...>, Space>& l
   return view<Other, std::remove_cv_t<decltype(dense)>, Space>(data, dense);
 }
 
-/// True where both views name the same elements of the same memory.
-template <class T, class Other, class From, class... Dims, memory_space SpaceA, memory_space SpaceB>
-constexpr bool same_place(const view<T, From, SpaceA>& one,
-                          const view<Other, layout<Dims...>, SpaceB>& other) noexcept {
-  const void* const first = one.data();
-  return first == other.data() && ((one.template extent<typename Dims::axis_type>() == 1 ||
-                                    one.template stride<typename Dims::axis_type>() ==
-                                        other.template stride<typename Dims::axis_type>()) &&
-                                   ...);
+/// `count` views like `one`, each `stride` elements behind the last, as one view with Axis
+/// outermost.
+template <class Axis, class T, class... Dims, memory_space Space>
+constexpr auto repeated(const view<T, layout<Dims...>, Space>& one, index_t count,
+                        index_t stride) noexcept {
+  const layout all(dim<Axis>(count, stride), static_cast<const Dims&>(one.layout())...);
+  return view<T, std::remove_cv_t<decltype(all)>, Space>(one.data(), all);
 }
 
 /// How many of the axes stand to the left of Axis.
@@ -55,6 +53,19 @@ constexpr index_t place_of(const view<T, layout<Dims...>, Space>&) noexcept {
   bool found = false;
   ((found = found || std::is_same_v<Axis, typename Dims::axis_type>, place += found ? 0 : 1), ...);
   return place;
+}
+
+/// route_all_gather(), and what the transport asks of it.
+template <class Transport, class Local, class Gathered>
+constexpr gather_route gather_route_over(const Local& local, const Gathered& gathered,
+                                         index_t ranks, route_preference preference) noexcept {
+  gather_route route = route_all_gather(local, gathered, ranks, preference);
+  if (gathers_adjacent<Transport>() && route.receive.which == way::straight &&
+      gathered.template stride<axis::head>() * local.template extent<axis::head>() !=
+          local.size()) {
+    route.receive = {way::packed, route_reason::chunks_have_gaps};
+  }
+  return route;
 }
 
 }  // namespace detail
@@ -125,11 +136,12 @@ status all_gather_heads(const Executor& executor, Transport& group, const Local&
     if (!apart.ok()) return detail::refuse(group, apart);
   }
 
-  const gather_route route = route_all_gather(local, gathered, ranks, options.preference);
+  const gather_route route =
+      detail::gather_route_over<Transport>(local, gathered, ranks, options.preference);
   const index_t part = tokens * heads * head_dim * index_t{sizeof(element)};
-  const index_t pitch = detail::round_up(part, workspace_alignment);
   auto* const outgoing = reinterpret_cast<element*>(workspace.data());
-  std::byte* const incoming = workspace.data() + pitch;
+  // The parts arrive one behind the other, as every all-gather can write them.
+  std::byte* const incoming = workspace.data() + detail::round_up(part, workspace_alignment);
   send_chunk own{local.data(), part};
   if (route.send.which == way::packed) {
     const status packed_ok = executor.materialize(local, detail::packed_like(outgoing, local));
@@ -138,7 +150,7 @@ status all_gather_heads(const Executor& executor, Transport& group, const Local&
   }
   receive_chunk from[max_ranks];
   for (index_t r = 0; r < ranks; ++r) {
-    from[r] = {incoming + r * pitch, part};
+    from[r] = {incoming + r * part, part};
     if (route.receive.which == way::straight) {
       from[r].data = fix<axis::rank>(parts.value(), r).data();
     }
@@ -153,13 +165,8 @@ status all_gather_heads(const Executor& executor, Transport& group, const Local&
                              {"element_bytes", index_t{sizeof(element)}}}};
   const status arrived = group.all_gather(own, {from, static_cast<std::size_t>(ranks)}, call);
   if (!arrived.ok() || route.receive.which == way::straight) return arrived;
-  for (index_t r = 0; r < ranks; ++r) {
-    const auto* const theirs = reinterpret_cast<const element*>(incoming + r * pitch);
-    const status placed =
-        executor.materialize(detail::packed_like(theirs, local), fix<axis::rank>(parts.value(), r));
-    if (!placed.ok()) return placed;
-  }
-  return {};
+  const auto one = detail::packed_like(reinterpret_cast<const element*>(incoming), local);
+  return executor.materialize(detail::repeated<axis::rank>(one, ranks, one.size()), parts.value());
 }
 
 }  // namespace headwise::inline v0

@@ -8,15 +8,22 @@ namespace headwise::inline v0 {
 
 namespace detail {
 
-/// One part of an all-to-all per rank, each on a multiple of 16 bytes.
+/// The parts of an all-to-all for all ranks, packed.
 template <class View>
 constexpr checked_size packed_parts_bytes(const View& operand) noexcept {
   const index_t ranks = operand.template extent<axis::rank>();
   if (ranks <= 1 || operand.empty() || fix<axis::rank>(operand, 0).is_contiguous()) return 0;
-  const auto extents = fix<axis::rank>(operand, 0).layout().extents();
-  checked_size part = index_t{sizeof(typename View::value_type)};
-  for (int i = 0; i < View::rank - 1; ++i) part = part * extents[i];
-  return part.rounded_up(workspace_alignment) * ranks;
+  const auto extents = operand.layout().extents();
+  checked_size all = index_t{sizeof(typename View::value_type)};
+  for (int i = 0; i < View::rank; ++i) all = all * extents[i];
+  return all.rounded_up(workspace_alignment);
+}
+
+/// The same parts as `operand` has, packed at `data`, rank by rank.
+template <class Element, class View>
+constexpr auto packed_parts(Element* data, const View& operand) noexcept {
+  const auto one = packed_like(data, fix<axis::rank>(operand, 0));
+  return repeated<axis::rank>(one, operand.template extent<axis::rank>(), one.size());
 }
 
 /// The axes of an all-to-all with their extents, in order, and the elements.
@@ -92,37 +99,29 @@ status all_to_all(const Executor& executor, Transport& group, const Send& send,
   }
 
   const index_t part = send.size() / ranks * index_t{sizeof(element)};
-  const index_t pitch = detail::round_up(part, workspace_alignment);
   const bool send_straight = fix<axis::rank>(send, 0).is_contiguous();
   const bool receive_straight = fix<axis::rank>(receive, 0).is_contiguous();
   std::byte* const outgoing = workspace.data();
-  std::byte* const incoming = workspace.data() + (send_straight ? 0 : pitch * ranks);
+  std::byte* const incoming = outgoing + detail::packed_parts_bytes(send).value();
+  if (!send_straight) {
+    const status packed_ok = executor.materialize(
+        send, detail::packed_parts(reinterpret_cast<element*>(outgoing), send));
+    if (!packed_ok.ok()) return detail::refuse(group, packed_ok);
+  }
   send_chunk to[max_ranks];
   receive_chunk from[max_ranks];
   for (index_t r = 0; r < ranks; ++r) {
-    const auto mine = fix<axis::rank>(send, r);
-    to[r] = {mine.data(), part};
-    if (!send_straight) {
-      auto* const at = reinterpret_cast<element*>(outgoing + r * pitch);
-      const status packed_ok = executor.materialize(mine, detail::packed_like(at, mine));
-      if (!packed_ok.ok()) return detail::refuse(group, packed_ok);
-      to[r].data = at;
-    }
-    from[r] = {receive_straight ? static_cast<void*>(fix<axis::rank>(receive, r).data())
-                                : static_cast<void*>(incoming + r * pitch),
-               part};
+    to[r] = {outgoing + r * part, part};
+    if (send_straight) to[r].data = fix<axis::rank>(send, r).data();
+    from[r] = {incoming + r * part, part};
+    if (receive_straight) from[r].data = fix<axis::rank>(receive, r).data();
   }
   const auto count = static_cast<std::size_t>(ranks);
   const status exchanged =
       group.exchange({to, count}, {from, count}, detail::all_to_all_signature(send));
   if (!exchanged.ok() || receive_straight) return exchanged;
-  for (index_t r = 0; r < ranks; ++r) {
-    const auto theirs = fix<axis::rank>(receive, r);
-    const auto* const arrived = reinterpret_cast<const element*>(incoming + r * pitch);
-    const status placed = executor.materialize(detail::packed_like(arrived, theirs), theirs);
-    if (!placed.ok()) return placed;
-  }
-  return {};
+  return executor.materialize(
+      detail::packed_parts(reinterpret_cast<const element*>(incoming), receive), receive);
 }
 
 }  // namespace headwise::inline v0

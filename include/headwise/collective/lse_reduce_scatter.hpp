@@ -4,7 +4,7 @@
 
 #include <headwise/collective/workspace.hpp>
 #include <headwise/plan/route.hpp>
-#include <headwise/reference/lse_combine.hpp>
+#include <headwise/plan/shards.hpp>
 
 namespace headwise::inline v0 {
 
@@ -32,7 +32,8 @@ constexpr result<index_t> lse_reduce_scatter_bytes(const message_shape& shape,
 
 namespace detail {
 
-/// One plane of the messages to (or from) all peers: the payload rows, or the LSEs.
+/// What travels to (or from) each peer in one transfer: the payload rows, the LSEs, or all of a
+/// message that is one run.
 struct message_rows {
   index_t offset;  ///< bytes from the buffer's start to the first row of peer 0
   index_t peer_pitch;
@@ -40,13 +41,17 @@ struct message_rows {
   index_t row_pitch;
   index_t rows;
 
+  static constexpr message_rows whole(const message_plan& plan) noexcept {
+    const bool nothing = plan.bytes_per_peer() == 0;
+    return {0, plan.peer_pitch, plan.peer_pitch, plan.peer_pitch, nothing ? 0 : 1};
+  }
   static constexpr message_rows payload(const message_plan& plan) noexcept {
     const bool outermost = plan.format.peer == peer_placement::outermost;
-    return {0, plan.peer_pitch, outermost ? plan.row_pitch : plan.row_pitch / plan.shape.ranks,
-            plan.row_pitch, plan.shape.tokens * plan.shape.heads};
+    return {0, plan.peer_pitch, outermost ? plan.row_pitch() : plan.row_pitch() / plan.shape.ranks,
+            plan.row_pitch(), plan.shape.tokens * plan.shape.heads};
   }
   static constexpr message_rows lses(const message_plan& plan) noexcept {
-    return {plan.lse_offset, plan.lse_peer_pitch, sizeof(float), plan.lse_row_pitch,
+    return {plan.lse_offset, plan.lse_peer_pitch, sizeof(float), plan.lse_row_pitch(),
             plan.shape.tokens * plan.shape.heads};
   }
 
@@ -85,11 +90,17 @@ constexpr auto heads_of(const Operand& operand, index_t ranks, index_t rank) noe
 }
 
 /// Adds one plane, sent out of `operand` (over token and head at least, with the heads of all
-/// peers) where it goes straight, and else out of `packed`; it arrives in `incoming`.
+/// peers) where it goes straight, and else out of `packed`; it arrives in `incoming`. What a rank
+/// has for itself stays where it is.
 template <class Operand>
-void add_plane(exchange_chunks& chunks, const message_rows& rows, index_t ranks, way which,
-               const Operand& operand, const std::byte* packed, std::byte* incoming) noexcept {
+void add_plane(exchange_chunks& chunks, const message_rows& rows, index_t ranks, index_t own,
+               way which, const Operand& operand, const std::byte* packed,
+               std::byte* incoming) noexcept {
   for (index_t peer = 0; peer < ranks; ++peer) {
+    if (peer == own) {
+      chunks.add({}, {});
+      continue;
+    }
     send_chunk from = rows.chunk<send_chunk>(packed, peer);
     if (which == way::straight) from = {heads_of(operand, ranks, peer).data(), rows.bytes()};
     chunks.add(from, rows.chunk<receive_chunk>(incoming, peer));
@@ -138,6 +149,20 @@ constexpr status check_reduce_scatter(index_t ranks, const Output& partial_outpu
                       heads_of(partial_output, ranks, 0).layout());
 }
 
+/// A result is written while `partial` is still read, element by element: it may take the place of
+/// this rank's own part, and no other place in there. Errors: overlap.
+template <class Partial, class Own, class Result>
+status check_in_place(const char* name, const Partial& partial, [[maybe_unused]] const Own& own,
+                      [[maybe_unused]] const Result& result) noexcept {
+  if constexpr (!is_none<Result>) {
+    if (!same_place(own, result)) {
+      return check_apart(memory_of(result), name, partial,
+                         "shares memory with its result, out of its place (bytes in common)");
+    }
+  }
+  return {};
+}
+
 }  // namespace detail
 
 /// Every rank has a partial result for all heads of the group and gets the combined one for its
@@ -150,7 +175,8 @@ constexpr status check_reduce_scatter(index_t ranks, const Output& partial_outpu
 ///                   this rank's own heads of partial_output.
 /// `merged_lse`      none, or over token and head (H/N): the LSE of all keys, fp32 in base Base.
 /// `workspace`       lse_reduce_scatter_bytes(), aligned to 16; nothing else is allocated.
-/// `valid`           none, or [token] counts of this rank's keys; a row of count 0 is empty.
+/// `valid`           none, [token] counts of this rank's keys, or keys_by_sequence; a row without
+///                   keys is empty.
 /// `sink`            none, or [head] (H/N) logits in base Base, applied once after the merge.
 ///
 /// Collective: shapes, element types, the order of the axes of partial_output, Base and the format
@@ -175,9 +201,15 @@ status lse_reduce_scatter(const Executor& executor, Transport& group, const Outp
   const status operands_ok = detail::check_reduce_scatter<Base>(ranks, partial_output, partial_lse,
                                                                 output, merged_lse, valid, sink);
   if (!operands_ok.ok()) return detail::refuse(group, operands_ok);
+  const index_t own_rank = group.rank();
+  const shard own{detail::heads_of(partial_output, ranks, own_rank),
+                  detail::heads_of(partial_lse, ranks, own_rank), valid};
+  for (const status& apart :
+       {detail::check_in_place("partial_output", partial_output, own.output, output),
+        detail::check_in_place("partial_lse", partial_lse, own.partial_lse, merged_lse)}) {
+    if (!apart.ok()) return detail::refuse(group, apart);
+  }
   if (ranks == 1) {
-    const masked_shard own{detail::heads_of(partial_output, 1, 0),
-                           detail::heads_of(partial_lse, 1, 0), valid};
     return executor.template lse_combine<Base>(own, output, merged_lse, sink, policy);
   }
 
@@ -207,25 +239,33 @@ status lse_reduce_scatter(const Executor& executor, Transport& group, const Outp
   std::byte* const incoming = workspace.data() + half.value();
   status packed{};
   if (route.payload.which == way::packed) {
-    packed = executor.template pack<Base>(partial_output, partial_lse, plan, outgoing, valid);
+    packed =
+        executor.template pack<Base>(partial_output, partial_lse, plan, outgoing, valid, own_rank);
   } else if (route.lse.which == way::packed) {
-    packed = executor.template pack_lse<Base>(partial_lse, plan, outgoing, valid);
+    packed = executor.template pack_lse<Base>(partial_lse, plan, outgoing, valid, own_rank);
   }
   if (!packed.ok()) return detail::refuse(group, packed);
 
+  call_signature call = detail::reduce_scatter_signature(plan, element_kind_of<element>, Base);
+  call.side_by_side = !travels_in_parts(plan);
   detail::exchange_chunks chunks;
-  detail::add_plane(chunks, detail::message_rows::payload(plan), ranks, route.payload.which,
-                    partial_output, outgoing, incoming);
-  if (options.format.lse == lse_placement::plane) {
-    detail::add_plane(chunks, detail::message_rows::lses(plan), ranks, route.lse.which, partial_lse,
-                      outgoing, incoming);
+  const auto add = [&](const detail::message_rows& rows, way which, const auto& operand) {
+    detail::add_plane(chunks, rows, ranks, own_rank, which, operand, outgoing, incoming);
+  };
+  if (!travels_in_parts(plan)) {
+    add(detail::message_rows::whole(plan), way::packed, partial_output);
+  } else {
+    add(detail::message_rows::payload(plan), route.payload.which, partial_output);
+    if (options.format.lse == lse_placement::plane) {
+      add(detail::message_rows::lses(plan), route.lse.which, partial_lse);
+    }
   }
   const status exchanged =
-      group.exchange({chunks.send, chunks.count}, {chunks.receive, chunks.count},
-                     detail::reduce_scatter_signature(plan, element_kind_of<element>, Base));
+      group.exchange({chunks.send, chunks.count}, {chunks.receive, chunks.count}, call);
   if (!exchanged.ok()) return exchanged;
-  return executor.template lse_combine<Base>(received_shards<element>{plan, incoming}, output,
-                                             merged_lse, sink, policy);
+  const exchanged_shards sources{received_shards<element>{plan, incoming}, own,
+                                 static_cast<int>(own_rank)};
+  return executor.template lse_combine<Base>(sources, output, merged_lse, sink, policy);
 }
 
 }  // namespace headwise::inline v0

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <headwise/plan/capacity.hpp>
-#include <headwise/reference/pack.hpp>
+#include <headwise/plan/operands.hpp>
 #include <headwise/transport/transport.hpp>
 
 #include <span>
@@ -29,14 +29,6 @@ inline status check_workspace(std::span<std::byte> workspace, checked_size neede
   return {};
 }
 
-/// All memory from a view's first element to its last.
-template <class T, class Layout, memory_space Space>
-std::span<const std::byte> memory_of(const view<T, Layout, Space>& which) noexcept {
-  if (which.empty()) return {};
-  return {reinterpret_cast<const std::byte*>(which.data()),
-          static_cast<std::size_t>(which.span_size()) * sizeof(T)};
-}
-
 /// An operand in `other`, which the call writes, would be overwritten before it has been read.
 /// (Rows of the one in the gaps of the other are refused as well.) Errors: overlap, with the bytes
 /// in common.
@@ -55,6 +47,24 @@ status check_apart(
                  static_cast<index_t>(lesser(last, other_last) - greater(first, other_first)), 0);
 }
 inline status check_apart(std::span<const std::byte>, const char*, none_t) noexcept { return {}; }
+template <class Lengths, class QueryStarts>
+status check_apart(std::span<const std::byte> other, const char*,
+                   const keys_by_sequence<Lengths, QueryStarts>& which) noexcept {
+  const status lengths_apart = check_apart(other, "lengths", which.lengths);
+  return lengths_apart.ok() ? check_apart(other, "query_starts", which.query_starts)
+                            : lengths_apart;
+}
+
+/// True where both views name the same elements of the same memory.
+template <class T, class Other, class From, class... Dims, memory_space SpaceA, memory_space SpaceB>
+constexpr bool same_place(const view<T, From, SpaceA>& one,
+                          const view<Other, layout<Dims...>, SpaceB>& other) noexcept {
+  const void* const first = one.data();
+  return first == other.data() && ((one.template extent<typename Dims::axis_type>() == 1 ||
+                                    one.template stride<typename Dims::axis_type>() ==
+                                        other.template stride<typename Dims::axis_type>()) &&
+                                   ...);
+}
 
 /// Tells the peers that this rank cannot make the call, where the transport has a way to, so that
 /// they do not wait for it; returns the reason.

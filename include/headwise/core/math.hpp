@@ -88,6 +88,9 @@ HEADWISE_HD constexpr std::int32_t ordered_bits(float x) noexcept {
   const auto bits = static_cast<std::int32_t>(float_bits(x));
   return bits < 0 ? bits ^ 0x7fffffff : bits;
 }
+HEADWISE_HD constexpr float from_ordered_bits(std::int32_t bits) noexcept {
+  return bit_cast<float>(bits < 0 ? bits ^ 0x7fffffff : bits);
+}
 
 /// log2(e) and ln(2), each as a float and what that float leaves over.
 inline constexpr float log2e = 0x1.715476p+0f;
@@ -136,30 +139,31 @@ HEADWISE_HD inline float exp2_fraction(float f) noexcept {
   return fma_rn(p, f, 1.0f);
 }
 
-/// 2^(n + f), where `shifted` is n + rounding_shift.
-HEADWISE_HD inline float exp2_scaled(float shifted, float f) noexcept {
+/// 2^(n + f), where `shifted` is n + rounding_shift, or 0 where `difference` weighs nothing.
+/// Kernels compute several of these side by side, so what is not wanted is selected out at the end.
+HEADWISE_HD inline float exp2_scaled(float difference, float shifted, float f) noexcept {
   const std::uint32_t n = float_bits(shifted) - float_bits(rounding_shift);
-  if (static_cast<std::int32_t>(n) < least_weight_exponent) return 0.0f;
-  return bit_cast<float>(float_bits(exp2_fraction(f)) + (n << 23));
+  const float scaled = bit_cast<float>(float_bits(exp2_fraction(f)) + (n << 23));
+  const bool nothing =
+      weighs_nothing(difference) || static_cast<std::int32_t>(n) < least_weight_exponent;
+  return nothing ? 0.0f : scaled;
 }
 
 /// 2^(l - m) for finite l <= m.
 HEADWISE_HD inline float exp2_of_difference(float l, float m) noexcept {
   const exact_difference d = subtract_exactly(l, m);
-  if (weighs_nothing(d.head)) return 0.0f;
   const float shifted = add_rn(d.head, rounding_shift);
   const float n = add_rn(shifted, -rounding_shift);
-  return exp2_scaled(shifted, add_rn(add_rn(d.head, negated(n)), d.tail));
+  return exp2_scaled(d.head, shifted, add_rn(add_rn(d.head, negated(n)), d.tail));
 }
 
 /// e^(l - m) for finite l <= m.
 HEADWISE_HD inline float exp_of_difference(float l, float m) noexcept {
   const exact_difference d = subtract_exactly(l, m);
-  if (weighs_nothing(d.head)) return 0.0f;
   const float shifted = fma_rn(d.head, log2e, rounding_shift);
   const float n = add_rn(shifted, -rounding_shift);
   const float rest = fma_rn(d.head, log2e_rest, mul_rn(d.tail, log2e));
-  return exp2_scaled(shifted, add_rn(fma_rn(d.head, log2e, negated(n)), rest));
+  return exp2_scaled(d.head, shifted, add_rn(fma_rn(d.head, log2e, negated(n)), rest));
 }
 
 /// x == fraction * 2^exponent, fraction in [sqrt(1/2), sqrt(2)).

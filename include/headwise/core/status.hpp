@@ -23,6 +23,8 @@ enum class errc : std::uint8_t {
   rank_mismatch,      ///< ranks of one group made different calls
   timed_out,          ///< a rank did not arrive in time
   poisoned,           ///< an earlier failure has made this group unusable until it is reset
+  cuda_failed,        ///< a call of the CUDA runtime; got is its cudaError_t
+  nccl_failed,        ///< a call of NCCL; got is its ncclResult_t
 };
 
 constexpr const char* to_string(errc code) noexcept {
@@ -40,6 +42,8 @@ constexpr const char* to_string(errc code) noexcept {
     case errc::rank_mismatch: return "rank_mismatch";
     case errc::timed_out: return "timed_out";
     case errc::poisoned: return "poisoned";
+    case errc::cuda_failed: return "cuda_failed";
+    case errc::nccl_failed: return "nccl_failed";
   }
   return "unknown";
 }

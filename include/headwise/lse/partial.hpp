@@ -87,6 +87,28 @@ HEADWISE_HD inline float unnormalised_weight(float l, float m) noexcept {
 
 }  // namespace detail
 
+namespace detail {
+
+/// The weight of an LSE before it is divided by the sum of all; `m` is the largest that is not
+/// empty.
+template <log_base Base, class Policy>
+HEADWISE_HD inline float weight_below(float l, float m, const Policy& policy) noexcept {
+  const float weight = unnormalised_weight<Base>(l, m);
+  return policy.is_empty(l) ? 0.0f : weight;
+}
+
+/// The LSE of all keys from the largest one and the sum of the weights below it.
+template <log_base Base>
+HEADWISE_HD inline lse<Base> merged_lse(float m, float sum) noexcept {
+  if constexpr (Base == log_base::two) {
+    return {add_log2(m, sum)};
+  } else {
+    return {add_log(m, sum)};
+  }
+}
+
+}  // namespace detail
+
 /// Turns the LSEs of n partials into the weights of their payloads and returns the merged LSE.
 ///
 /// `lses[r]` yields lse<Base> and is read twice; `weights[r]` yields float& and is written. A
@@ -120,20 +142,14 @@ HEADWISE_HD inline lse<Base> combine_weights(int n, const Lses& lses, Weights&& 
 
   float sum = 0.0f;
   for (std::size_t r = 0; r < count; ++r) {
-    const float l = lses[r].value;
-    const float weight =
-        policy.is_empty(l) ? 0.0f : detail::unnormalised_weight<Base>(l, merged.value);
+    const float weight = detail::weight_below<Base>(lses[r].value, merged.value, policy);
     weights[r] = weight;
     sum = detail::add_rn(sum, weight);
   }
   const float scale = detail::reciprocal(sum);
   for (std::size_t r = 0; r < count; ++r) weights[r] = detail::mul_rn(weights[r], scale);
 
-  if constexpr (Base == log_base::two) {
-    return {detail::add_log2(merged.value, sum)};
-  } else {
-    return {detail::add_log(merged.value, sum)};
-  }
+  return detail::merged_lse<Base>(merged.value, sum);
 }
 
 /// What a weighted sum starts from: -0, the one value that adds nothing, not even to -0.

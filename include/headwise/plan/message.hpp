@@ -6,7 +6,7 @@
 #include <headwise/view/view.hpp>
 
 // How an LSE reduce-scatter lays out what it sends. One message per peer: the peer's heads of the
-// partial output, and their LSEs. Padding has its place in the buffer and does not travel.
+// partial output, and their LSEs.
 
 namespace headwise::inline v0 {
 
@@ -75,13 +75,13 @@ struct message_plan {
   wire_order order = wire_order::token_major;
   index_t element_bytes = 0;
 
-  index_t row_pitch = 0;    ///< bytes from a row to the next of the same peer, along the inner axis
-  index_t outer_pitch = 0;  ///< along the outer axis
-  index_t peer_pitch = 0;   ///< bytes from a row to the same of the next peer
+  index_t token_pitch = 0;  ///< bytes from a row to that of the next token
+  index_t head_pitch = 0;   ///< to that of the next head of the same peer
+  index_t peer_pitch = 0;   ///< to the same of the next peer
 
   index_t lse_offset = 0;  ///< bytes from the buffer's start to the LSE of peer 0, row 0
-  index_t lse_row_pitch = 0;
-  index_t lse_outer_pitch = 0;
+  index_t lse_token_pitch = 0;
+  index_t lse_head_pitch = 0;
   index_t lse_peer_pitch = 0;
 
   index_t total_bytes = 0;  ///< of the buffer, padded to a multiple of 16
@@ -118,46 +118,47 @@ struct message_plan {
     plan.format = format;
     plan.order = order;
     plan.element_bytes = bytes;
-    plan.row_pitch = row.value() * together;
-    plan.outer_pitch = outer_pitch.value();
+    const index_t row_pitch = row.value() * together;
+    plan.token_pitch = token_major ? outer_pitch.value() : row_pitch;
+    plan.head_pitch = token_major ? row_pitch : outer_pitch.value();
     plan.peer_pitch = outermost ? message.value() : row.value();
     plan.total_bytes = total.value();
     if (plane) {
+      const index_t lse_row_pitch = lse_bytes * together;
       plan.lse_offset = payload.value();
-      plan.lse_row_pitch = lse_bytes * together;
-      plan.lse_outer_pitch = lse_outer_pitch.value();
+      plan.lse_token_pitch = token_major ? lse_outer_pitch.value() : lse_row_pitch;
+      plan.lse_head_pitch = token_major ? lse_row_pitch : lse_outer_pitch.value();
       plan.lse_peer_pitch = outermost ? message.value() : lse_bytes;
     } else {
       plan.lse_offset = shape.head_dim * bytes;
-      plan.lse_row_pitch = plan.row_pitch;
-      plan.lse_outer_pitch = plan.outer_pitch;
+      plan.lse_token_pitch = plan.token_pitch;
+      plan.lse_head_pitch = plan.head_pitch;
       plan.lse_peer_pitch = plan.peer_pitch;
     }
     return plan;
   }
 
-  HEADWISE_HD constexpr index_t token_pitch() const noexcept {
-    return order == wire_order::token_major ? outer_pitch : row_pitch;
+  /// Bytes from a row to the next of the same peer, along the inner axis of the wire order.
+  HEADWISE_HD constexpr index_t row_pitch() const noexcept {
+    return order == wire_order::token_major ? head_pitch : token_pitch;
   }
-  HEADWISE_HD constexpr index_t head_pitch() const noexcept {
-    return order == wire_order::token_major ? row_pitch : outer_pitch;
+  HEADWISE_HD constexpr index_t lse_row_pitch() const noexcept {
+    return order == wire_order::token_major ? lse_head_pitch : lse_token_pitch;
   }
 
   /// Bytes from the buffer's start to a row's first element.
   HEADWISE_HD constexpr index_t payload_at(index_t peer, index_t token,
                                            index_t head) const noexcept {
-    return peer * peer_pitch + token * token_pitch() + head * head_pitch();
+    return peer * peer_pitch + token * token_pitch + head * head_pitch;
   }
 
   /// Bytes from the buffer's start to the 32 bits of a row's LSE. With inline bits and a 16-bit
   /// payload they are aligned to 2 bytes only.
   HEADWISE_HD constexpr index_t lse_at(index_t peer, index_t token, index_t head) const noexcept {
-    const bool token_outer = order == wire_order::token_major;
-    return lse_offset + peer * lse_peer_pitch + (token_outer ? token : head) * lse_outer_pitch +
-           (token_outer ? head : token) * lse_row_pitch;
+    return lse_offset + peer * lse_peer_pitch + token * lse_token_pitch + head * lse_head_pitch;
   }
 
-  /// Bytes that travel to one peer: rows and their LSEs, in every format the same; padding stays.
+  /// Bytes of one peer's rows and their LSEs, in every format the same; padding not counted.
   HEADWISE_HD constexpr index_t bytes_per_peer() const noexcept {
     if (shape.tokens == 0 || shape.heads == 0) return 0;  // a row may be of any size then
     return shape.tokens * shape.heads * (shape.head_dim * element_bytes + index_t{sizeof(float)});
@@ -187,8 +188,8 @@ HEADWISE_HD constexpr auto payload_view(const message_plan& plan, T* buffer) noe
   using rows = layout<dim<axis::rank>, dim<axis::token>, dim<axis::head>,
                       dim<axis::head_dim, dynamic_extent, 1>>;
   return view<T, rows>(buffer, rows(dim<axis::rank>(plan.shape.ranks, plan.peer_pitch / bytes),
-                                    dim<axis::token>(plan.shape.tokens, plan.token_pitch() / bytes),
-                                    dim<axis::head>(plan.shape.heads, plan.head_pitch() / bytes),
+                                    dim<axis::token>(plan.shape.tokens, plan.token_pitch / bytes),
+                                    dim<axis::head>(plan.shape.heads, plan.head_pitch / bytes),
                                     dim<axis::head_dim, dynamic_extent, 1>(plan.shape.head_dim)));
 }
 

@@ -118,6 +118,16 @@ constexpr wire_order wire_order_of() noexcept {
   return token_major ? wire_order::token_major : wire_order::head_major;
 }
 
+/// Whether payload and LSEs travel as two transfers per peer, so that a rank may send either
+/// straight from its memory, or the whole message as one. A rank that could go straight must not
+/// decide it alone: this asks only what is the same on all of them. Where there are several tokens,
+/// outermost, the part of a peer has gaps on every rank, and nothing is lost by packing.
+constexpr bool travels_in_parts(const message_plan& plan) noexcept {
+  return plan.format.peer == peer_placement::inside_heads ||
+         (plan.format.lse == lse_placement::plane &&
+          (plan.order == wire_order::head_major || plan.shape.tokens <= 1));
+}
+
 /// The ways of `output` ([token, head, head_dim] or [head, token, head_dim]) and `lse` over token
 /// and head. `masked`: lengths or counts come with the call.
 template <class Output, class Lse>
@@ -135,7 +145,10 @@ constexpr reduce_scatter_route route_reduce_scatter(const Output& output, const 
   if (format.peer == peer_placement::inside_heads) {
     return both(way::packed, route_reason::peers_inside_heads);
   }
-  if (!detail::peer_parts_contiguous(output, ranks)) {
+  // Several tokens, outermost, leave gaps in each peer's part; see travels_in_parts().
+  const bool may_be_one_run = wire_order_of<Output>() == wire_order::head_major ||
+                              output.template extent<axis::token>() <= 1;
+  if (!may_be_one_run || !detail::peer_parts_contiguous(output, ranks)) {
     return {{way::packed, route_reason::chunks_have_gaps},
             {way::packed, route_reason::with_the_payload}};
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <headwise/reference/lse_combine.hpp>
+#include <headwise/reference/pack.hpp>
 
 namespace headwise::inline v0 {
 
@@ -16,15 +17,15 @@ struct host_executor {
 
   template <log_base Base, class Output, class Lse, class Valid>
   status pack(const Output& output, const Lse& lse, const message_plan& plan, std::byte* message,
-              const Valid& valid) const noexcept {
-    return reference::pack<Base>(output, lse, plan, message, valid);
+              const Valid& valid, index_t left_out) const noexcept {
+    return reference::pack<Base>(output, lse, plan, message, valid, left_out);
   }
 
   /// Only the LSE part of the messages, for payloads that are sent from where they are.
   template <log_base Base, class Lse, class Valid>
-  status pack_lse(const Lse& lse, const message_plan& plan, std::byte* message,
-                  const Valid& valid) const noexcept {
-    reference::pack_lse<Base>(lse, plan, message, valid);
+  status pack_lse(const Lse& lse, const message_plan& plan, std::byte* message, const Valid& valid,
+                  index_t left_out) const noexcept {
+    reference::pack_lse<Base>(lse, plan, message, valid, left_out);
     return {};
   }
 

@@ -3,18 +3,11 @@
 
 #pragma once
 
-#include <headwise/plan/mla_call.hpp>
+#include <headwise/plan/localize_topk.hpp>
 #include <headwise/reference/mla_decode.hpp>
 #include <headwise/view/slice.hpp>
 
 namespace headwise::inline v0 {
-
-/// What localize_topk() is told beside its operands.
-struct localize_options {
-  index_t page_size = 1;     ///< rows per page of this rank's cache
-  index_t query_tokens = 1;  ///< as in mla_options
-  kv_shard shard = {};       ///< as in mla_options
-};
 
 namespace reference {
 
@@ -33,46 +26,20 @@ template <class Positions, class BlockTable, class Lengths, class Slots, class C
 status localize_topk(const Positions& positions, const BlockTable& block_table,
                      const Lengths& lengths, const localize_options& options, const Slots& slots,
                      const Counts& counts, source_line where = source_line::current()) noexcept {
-  static_assert(view_over<Positions, axis::token, axis::key> && detail::integer_view<Positions>,
-                "headwise: localize_topk: positions are a view of integers over token and key");
-  static_assert(view_over<Slots, axis::token, axis::key> && detail::integer_view<Slots>,
-                "headwise: localize_topk: slots are a view of integers over token and key");
-  static_assert(view_of<Counts, axis::token> && detail::integer_view<Counts>,
-                "headwise: localize_topk: counts are a view of integers over token");
+  const status fits =
+      detail::check_localize(positions, block_table, lengths, options, slots, counts, where);
+  if (!fits.ok()) return fits;
   using slot_type = typename Slots::value_type;
   using count_type = typename Counts::value_type;
-  static_assert(std::is_signed_v<slot_type>, "headwise: localize_topk: -1 says that there is none");
-
-  const status well_formed =
-      detail::first_failure({validate("positions", positions), validate_target("slots", slots),
-                             validate_target("counts", counts)},
-                            where);
-  if (!well_formed.ok()) return well_formed;
-  if (options.page_size < 1) {
-    return failure(errc::invalid_argument, "page_size", "a page has at least one row",
-                   options.page_size, 1, "", where);
-  }
-  const index_t tokens = positions.template extent<axis::token>();
-  const index_t keys = positions.template extent<axis::key>();
-  const char* const tokens_of_positions = "the tokens of the positions";
-  const status shapes = detail::check_extents(
-      {detail::extent_is<axis::token>("slots", slots, tokens, tokens_of_positions),
-       detail::extent_is<axis::key>("slots", slots, keys, "the keys of the positions"),
-       detail::extent_is<axis::token>("counts", counts, tokens, tokens_of_positions)},
-      where);
-  if (!shapes.ok()) return shapes;
-  const index_t query_tokens = options.query_tokens;
-  const status sequences =
-      detail::check_sequences(block_table, lengths, query_tokens, options.shard, tokens, where);
-  if (!sequences.ok()) return sequences;
   // A page that is in use must have slots that can be named, whether a position asks for it or not.
-  constexpr auto largest_slot =
-      static_cast<index_t>((std::uint64_t{1} << (8 * sizeof(slot_type) - 1)) - 1);
-  const index_t nameable = largest_slot / options.page_size;
+  const index_t nameable = detail::nameable_pages<slot_type>(options.page_size);
   const status used = detail::check_block_table(block_table, lengths, options.shard,
                                                 options.page_size, nameable, where);
   if (!used.ok()) return used;
 
+  const index_t tokens = positions.template extent<axis::token>();
+  const index_t keys = positions.template extent<axis::key>();
+  const index_t query_tokens = options.query_tokens;
   const auto wanted = permute<axis::token, axis::key>(positions);
   const auto table = permute<axis::sequence, axis::page>(block_table);
   const auto out = permute<axis::token, axis::key>(slots);

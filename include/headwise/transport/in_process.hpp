@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 #pragma once
 
+#include <headwise/transport/call_check.hpp>
 #include <headwise/transport/transport.hpp>
 
 #include <chrono>
@@ -10,15 +11,17 @@
 #include <mutex>
 
 // Ranks that are threads of one process, and no CUDA: the embedded default, and how a machine
-// without a GPU tests an engine's sharding.
+// without a GPU tests an engine's sharding. in_process_cuda.cuh has the same for memory of a GPU.
 
 namespace headwise::inline v0 {
 
 namespace detail {
 
-/// Copies the bytes of one chunk into the other. Precondition: both have as many, and are disjoint
-/// or begin at the same address.
-inline void copy_chunk(const send_chunk& from, const receive_chunk& to) noexcept {
+/// Calls move(target, source, bytes) for each stretch of bytes without a gap at either end, unless
+/// it is in its place already. Precondition: both chunks have as many bytes, and are disjoint or
+/// begin at the same address.
+template <class Move>
+void for_each_stretch(const send_chunk& from, const receive_chunk& to, const Move& move) noexcept {
   const auto* source = static_cast<const std::byte*>(from.data);
   auto* target = static_cast<std::byte*>(to.data);
   index_t source_at = 0;  // within the run
@@ -27,7 +30,7 @@ inline void copy_chunk(const send_chunk& from, const receive_chunk& to) noexcept
     const index_t step = lesser(from.run_bytes - source_at, to.run_bytes - target_at);
     // A rank gathers its own part into its own place.
     if (target + target_at != source + source_at) {
-      std::memcpy(target + target_at, source + source_at, static_cast<std::size_t>(step));
+      move(target + target_at, source + source_at, static_cast<std::size_t>(step));
     }
     left -= step;
     source_at += step;
@@ -44,49 +47,68 @@ inline void copy_chunk(const send_chunk& from, const receive_chunk& to) noexcept
   }
 }
 
+/// Copies the bytes of one chunk into the other. Precondition: that of for_each_stretch().
+inline void copy_chunk(const send_chunk& from, const receive_chunk& to) noexcept {
+  for_each_stretch(from, to, [](std::byte* target, const std::byte* source, std::size_t bytes) {
+    std::memcpy(target, source, bytes);
+  });
+}
+
 constexpr bool same_text(const char* a, const char* b) noexcept {
   if (a == b) return true;
   for (; *a != '\0' && *a == *b; ++a) ++b;
   return *a == *b;
 }
 
-/// A status has room for two values; which rank they were seen on stands in its message.
-inline constexpr const char* seen_on[max_ranks] = {
-    "seen on rank 0",  "seen on rank 1",  "seen on rank 2",  "seen on rank 3",
-    "seen on rank 4",  "seen on rank 5",  "seen on rank 6",  "seen on rank 7",
-    "seen on rank 8",  "seen on rank 9",  "seen on rank 10", "seen on rank 11",
-    "seen on rank 12", "seen on rank 13", "seen on rank 14", "seen on rank 15"};
-
 }  // namespace detail
 
-class in_process;
+/// How a rank copies out of the memory of its peers: by the host, at once.
+///
+/// Another type with these three copies other memory. ready() comes before the first meeting: what
+/// this rank sends must be there. copy() comes once for each chunk that the rank receives, and
+/// finish() behind them, whatever they came to: afterwards nothing may be under way. None of them
+/// waits for a peer.
+struct host_copy {
+  status ready() const noexcept { return {}; }
+  status copy(const send_chunk& from, const receive_chunk& to) const noexcept {
+    detail::copy_chunk(from, to);
+    return {};
+  }
+  status finish() const noexcept { return {}; }
+};
 
-/// What the ranks of one group share. Outlives its handles; neither copied nor moved.
+template <class Copy>
+class basic_in_process;
+
+namespace detail {
+
+/// Where the ranks of one group meet.
 ///
 /// A call has two meetings. Each rank posts what it sends and where it receives, and waits for the
 /// others. The last to come judges the posts, one verdict for all. If it is good each rank copies
 /// what is for it out of the memory of its peers. At the second meeting all leave together, and the
-/// posted memory is its owner's again.
+/// posted memory is its owner's again. A rank whose copies failed comes there too, and its peers
+/// hear of it.
 ///
 /// The first meeting is bounded by the time-out: a rank that does not come ends the call on all
 /// ranks with the same status and poisons the group. The second one has no time-out and must have
 /// none: a rank that left would take its memory along while a peer still reads it. It is bounded
-/// all the same, as no rank waits for anything, or runs code of the caller, between the two.
-class in_process_group {
+/// all the same, as no rank waits for a peer, or runs code of the caller, between the two.
+class in_process_meetings {
  public:
   /// `ranks` from 1 to 16 (rank() reports anything else). `timeout` bounds every wait for a rank.
-  explicit in_process_group(int ranks,
-                            std::chrono::milliseconds timeout = std::chrono::seconds(10)) noexcept
+  explicit in_process_meetings(
+      int ranks, std::chrono::milliseconds timeout = std::chrono::seconds(10)) noexcept
       : ranks_(ranks), timeout_(timeout < longest_timeout ? timeout : longest_timeout) {}
-  in_process_group(const in_process_group&) = delete;
-  in_process_group& operator=(const in_process_group&) = delete;
+  in_process_meetings(const in_process_meetings&) = delete;
+  in_process_meetings& operator=(const in_process_meetings&) = delete;
 
-  /// The handle of one rank, to be used by one thread at a time.
-  /// Errors: unsupported (the size of the group), out_of_range (the rank).
-  result<in_process> rank(int which) noexcept;
+ protected:
+  int ranks() const noexcept { return ranks_; }
 
  private:
-  friend class in_process;
+  template <class Copy>
+  friend class headwise::basic_in_process;
 
   // A deadline further away would leave the range of the clock.
   static constexpr std::chrono::milliseconds longest_timeout = std::chrono::hours(24);
@@ -101,18 +123,21 @@ class in_process_group {
     status refusal;
   };
 
-  status call(int rank, const post& mine) noexcept {
+  template <class Copy>
+  status call(int rank, const Copy& copy, const post& mine) noexcept {
     std::unique_lock lock(mutex_);
     const status met = meet(lock, rank, mine);
     if (!met.ok()) return met;
-    const status verdict = verdict_;
-    if (verdict.ok()) {
+    status received{};
+    if (verdict_.ok()) {
       lock.unlock();
-      receive(rank);
+      received = receive(rank, copy);
       lock.lock();
+      if (!received.ok()) verdict_ = as_seen_on(rank, received);
     }
     part(lock);
-    return verdict;
+    // The next verdict is not before this rank comes again.
+    return received.ok() ? verdict_ : received;
   }
 
   status meet(std::unique_lock<std::mutex>& lock, int rank, const post& mine) noexcept {
@@ -178,13 +203,17 @@ class in_process_group {
   }
 
   /// Out of the memory of the peers, into this rank's.
-  void receive(int rank) const noexcept {
+  template <class Copy>
+  status receive(int rank, const Copy& copy) const noexcept {
     const auto size = static_cast<std::size_t>(ranks_);
+    const auto to = static_cast<std::size_t>(rank);
     const post& mine = posts_[rank];
-    for (std::size_t i = 0; i < mine.receive.size(); ++i) {
-      const auto to = static_cast<std::size_t>(rank);
-      detail::copy_chunk(chunk_for(posts_[i % size], i / size, to), mine.receive[i]);
+    status copied{};
+    for (std::size_t i = 0; i < mine.receive.size() && copied.ok(); ++i) {
+      copied = copy.copy(chunk_for(posts_[i % size], i / size, to), mine.receive[i]);
     }
+    const status finished = copy.finish();
+    return copied.ok() ? finished : copied;
   }
 
   const send_chunk& chunk_for(const post& from, std::size_t plane, std::size_t to) const noexcept {
@@ -192,34 +221,21 @@ class in_process_group {
     return from.send[plane * static_cast<std::size_t>(ranks_) + to];
   }
 
+  /// What the peers hear of a failure of one rank.
+  static status as_seen_on(int rank, status why) noexcept {
+    why.code = errc::rank_mismatch;
+    why.message = detail::seen_on[rank];
+    return why;
+  }
+
   status judge() const noexcept {
     for (int i = 0; i < ranks_; ++i) {
       if (posts_[i].what != action::refusal) continue;
-      status why = posts_[i].refusal;
-      why.code = errc::rank_mismatch;
-      why.message = detail::seen_on[i];
-      return why;
+      return as_seen_on(i, posts_[i].refusal);
     }
-    bool alike = true;
-    for (int i = 1; i < ranks_; ++i) alike = alike && compare(i, 0).ok();
-    return alike ? compare_sizes() : find_odd_one();
-  }
-
-  /// The odd one out is the rank that few agree with, not just any that differs from rank 0.
-  status find_odd_one() const noexcept {
-    int reference = 0;
-    int most = 0;
-    for (int i = 0; i < ranks_; ++i) {
-      int votes = 0;
-      for (int j = 0; j < ranks_; ++j) votes += compare(j, i).ok() ? 1 : 0;
-      if (votes > most) {
-        most = votes;
-        reference = i;
-      }
-    }
-    status odd;
-    for (int i = 0; i < ranks_ && odd.ok(); ++i) odd = compare(i, reference);
-    return odd;
+    const status odd =
+        detail::find_odd_one(ranks_, [this](int one, int other) { return compare(one, other); });
+    return odd.ok() ? compare_sizes() : odd;
   }
 
   /// Whether the call of one rank is that of another: the status has the operation of the one as
@@ -299,20 +315,37 @@ class in_process_group {
   std::uint64_t resets_ = 0;
   status poison_{};
   status reset_verdicts_[2] = {};  // of alternate resets: a slow rank still reads the last but one
-  // Written under the mutex up to the first meeting, only read between the two.
   status verdict_{};
+  // Written under the mutex up to the first meeting, only read between the two.
   post posts_[max_ranks] = {};
 };
 
-/// One rank of an in_process_group: a pointer and a number.
-class in_process {
+}  // namespace detail
+
+/// What the ranks of one group share. Outlives its handles; neither copied nor moved.
+template <class Copy>
+class basic_in_process_group : private detail::in_process_meetings {
+ public:
+  /// `ranks` from 1 to 16 (rank() reports anything else). `timeout`, ten seconds unless given,
+  /// bounds every wait for a rank.
+  using in_process_meetings::in_process_meetings;
+
+  /// The handle of one rank, to be used by one thread at a time.
+  /// Errors: unsupported (the size of the group), out_of_range (the rank).
+  result<basic_in_process<Copy>> rank(int which, const Copy& copy = {}) noexcept;
+};
+
+/// One rank of a group: a pointer, a number, and how it copies.
+template <class Copy>
+class basic_in_process {
  public:
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return group_->ranks_; }
 
   /// Errors: invalid_argument (not one chunk per plane and peer, or another thread uses this rank),
-  /// those of check_chunk(), rank_mismatch (ranks disagree about the call), timed_out, poisoned.
-  /// Nothing is received unless all ranks succeed. The last two leave the group poisoned.
+  /// those of check_chunk(), rank_mismatch (ranks disagree about the call, or one of them failed),
+  /// timed_out, poisoned, those of Copy. Nothing is received unless all ranks accept the call.
+  /// timed_out and poisoned leave the group poisoned.
   status exchange(std::span<const send_chunk> send, std::span<const receive_chunk> receive,
                   const call_signature& call) noexcept {
     const status sent_ok = check("send", send);
@@ -324,7 +357,7 @@ class in_process {
                             static_cast<index_t>(receive.size()),
                             static_cast<index_t>(send.size())));
     }
-    return group_->call(rank_, {action::exchange, call, send, receive, {}});
+    return meet({action::exchange, call, send, receive, {}});
   }
 
   /// Errors: as exchange().
@@ -338,18 +371,17 @@ class in_process {
       return refuse(failure(errc::invalid_argument, "receive", "one chunk per rank",
                             static_cast<index_t>(receive.size()), size()));
     }
-    return group_->call(rank_, {action::all_gather, call, {&own, 1}, receive, {}});
+    return meet({action::all_gather, call, {&own, 1}, receive, {}});
   }
 
-  /// Errors: rank_mismatch, timed_out, poisoned.
-  status barrier() noexcept {
-    return group_->call(rank_, {action::barrier, {"barrier", {}}, {}, {}, {}});
-  }
+  /// Errors: rank_mismatch, timed_out, poisoned, those of Copy.
+  status barrier() noexcept { return meet({action::barrier, {"barrier", {}}, {}, {}, {}}); }
 
   /// The peers of this call get rank_mismatch with the operand, the axis and the values of `why`,
   /// at once. Returns `why`, whether or not they came.
   status refuse(const status& why) noexcept {
-    static_cast<void>(group_->call(rank_, {action::refusal, {"refused", {}}, {}, {}, why}).ok());
+    static_cast<void>(
+        group_->call(rank_, copy_, {action::refusal, {"refused", {}}, {}, {}, why}).ok());
     return why;
   }
 
@@ -358,9 +390,15 @@ class in_process {
   status reset() noexcept { return group_->reset(rank_); }
 
  private:
-  friend class in_process_group;
-  using action = in_process_group::action;
-  constexpr in_process(in_process_group* group, int rank) noexcept : group_(group), rank_(rank) {}
+  friend class basic_in_process_group<Copy>;
+  using meetings = detail::in_process_meetings;
+  using action = meetings::action;
+  basic_in_process() = default;
+
+  status meet(const meetings::post& mine) noexcept {
+    const status ready = copy_.ready();
+    return ready.ok() ? group_->call(rank_, copy_, mine) : refuse(ready);
+  }
 
   template <class Chunk>
   status check(const char* operand, std::span<const Chunk> chunks) const noexcept {
@@ -375,19 +413,29 @@ class in_process {
     return {};
   }
 
-  in_process_group* group_;
-  int rank_;
+  meetings* group_ = nullptr;
+  int rank_ = 0;
+  Copy copy_{};
 };
 
-inline result<in_process> in_process_group::rank(int which) noexcept {
-  const status size_ok = require_supported_ranks(ranks_);
+template <class Copy>
+result<basic_in_process<Copy>> basic_in_process_group<Copy>::rank(int which,
+                                                                  const Copy& copy) noexcept {
+  const status size_ok = require_supported_ranks(ranks());
   if (!size_ok.ok()) return size_ok;
-  if (which < 0 || which >= ranks_) {
+  if (which < 0 || which >= ranks()) {
     return failure(errc::out_of_range, "rank", "a rank is below the size of its group", which,
-                   ranks_);
+                   ranks());
   }
-  return in_process(this, which);
+  basic_in_process<Copy> handle;
+  handle.group_ = this;
+  handle.rank_ = which;
+  handle.copy_ = copy;
+  return handle;
 }
+
+using in_process_group = basic_in_process_group<host_copy>;
+using in_process = basic_in_process<host_copy>;
 
 static_assert(transport<in_process>);
 

@@ -74,6 +74,9 @@ struct call_signature {
 
   const char* operation = "";
   call_field fields[max_fields] = {};  ///< the rest of the fields is left as it is
+  /// On every rank the chunks are equal and lie side by side, peer by peer, in one buffer to send
+  /// from and one to receive into; this rank's own are left out, and its places there are free.
+  bool side_by_side = false;
 };
 
 /// A byte transport: it knows ranks and bytes, never heads.
@@ -85,6 +88,10 @@ struct call_signature {
 /// all_gather  `own` arrives in `receive[i]` of every rank, i being this one. Its memory may be
 ///             that of this rank's receive[i], and then stays as it is.
 /// barrier     returns when all ranks have called it.
+/// all_gather_host  (optional) the same of up to 64 bytes of host memory, by the host; for a
+///             transport whose bytes are not the host's. May wait for the ranks.
+/// gathers_adjacent  (optional constant, true) all_gather takes only parts that follow each other
+///             without a gap. What the verbs hand it is so, on every rank.
 /// refuse      (optional) takes part in the call that the peers are making, only to say that this
 ///             rank cannot and why, so that they return at once. Returns the reason.
 ///
@@ -101,5 +108,18 @@ concept transport = requires(T& t, std::span<const send_chunk> send,
   { t.all_gather(own, receive, call) } -> std::same_as<status>;
   { t.barrier() } -> std::same_as<status>;
 };
+
+namespace detail {
+
+template <class T>
+constexpr bool gathers_adjacent() noexcept {
+  if constexpr (requires { T::gathers_adjacent; }) {
+    return T::gathers_adjacent;
+  } else {
+    return false;
+  }
+}
+
+}  // namespace detail
 
 }  // namespace headwise::inline v0

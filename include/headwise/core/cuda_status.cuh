@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// SPDX-FileCopyrightText: 2026 The Headwise authors
+#pragma once
+
+#include <headwise/core/status.hpp>
+
+#include <cuda_runtime_api.h>
+
+namespace headwise::inline v0 {
+
+namespace detail {
+
+/// What the CUDA runtime said, as a status; the thread's last error is clean afterwards.
+inline status cuda_status(cudaError_t said, const char* operand,
+                          source_line where = source_line::current()) noexcept {
+  if (said == cudaSuccess) return {};
+  static_cast<void>(cudaGetLastError());
+  return failure(errc::cuda_failed, operand, cudaGetErrorString(said), said, cudaSuccess, "",
+                 where);
+}
+
+}  // namespace detail
+
+}  // namespace headwise::inline v0
