@@ -74,21 +74,31 @@ struct problem {
   received_shards<bf16> source(index_t set) const { return {plan, messages[set]}; }
 };
 
+bench::variant combine(const problem& with, const char* name, bool overlap) {
+  return {name, with.bytes, [&with, overlap](cudaStream_t stream, index_t set) {
+            check(kernel::lse_combine<log_base::e>(
+                with.source(set), output_view(with.outputs[set], with.tokens, with.heads),
+                {stream, overlap}));
+          }};
+}
+bench::variant combine_with_lse(const problem& with, const char* name, bool overlap) {
+  return {name, with.bytes + 4.0 * static_cast<double>(with.tokens * with.heads),
+          [&with, overlap](cudaStream_t stream, index_t set) {
+            check(kernel::lse_combine<log_base::two>(
+                with.source(set), output_view(with.outputs[set], with.tokens, with.heads),
+                {stream, overlap}, lse_view(with.merged[set], with.tokens, with.heads)));
+          }};
+}
+
 void received(bench::harness& bench, index_t ranks, index_t tokens) {
   const std::string shape =
       "N=" + std::to_string(ranks) + " B=" + std::to_string(tokens) + " of 128 heads";
   if (!bench.wanted(shape)) return;
   const problem with(bench, ranks, tokens, 128 / ranks);
-  bench.compare(
-      shape,
-      {with.copy(),
-       bench::empty_launch(),
-       {"received shards", with.bytes,
-        [&](cudaStream_t stream, index_t set) {
-          check(kernel::lse_combine<log_base::e>(
-              with.source(set), output_view(with.outputs[set], tokens, with.heads), stream));
-        }}},
-      with.sets);
+  bench.compare(shape,
+                {with.copy(), bench::empty_launch(), combine(with, "received shards", false),
+                 combine(with, "received shards, launches overlap", true)},
+                with.sets);
 }
 
 /// FlashInfer's MergeStates over 64 heads of 512 bf16, microseconds: the best of its ways to lay
@@ -110,13 +120,8 @@ void beside_merge_states(bench::harness& bench, const elsewhere& other) {
   if (!bench.wanted(shape)) return;
   const problem with(bench, other.shards, other.tokens, heads);
   bench.compare(shape,
-                {with.copy(),
-                 {"received shards", with.bytes + 4.0 * static_cast<double>(other.tokens * heads),
-                  [&](cudaStream_t stream, index_t set) {
-                    check(kernel::lse_combine<log_base::two>(
-                        with.source(set), output_view(with.outputs[set], other.tokens, heads),
-                        stream, lse_view(with.merged[set], other.tokens, heads)));
-                  }}},
+                {with.copy(), combine_with_lse(with, "received shards", false),
+                 combine_with_lse(with, "received shards, launches overlap", true)},
                 with.sets);
   char text[160];
   std::snprintf(text, sizeof text,

@@ -80,13 +80,14 @@ struct problem {
         }};
   }
   template <index_t Kept>
-  bench::variant pack(const char* name, const char* baseline, index_t left_out) const {
+  bench::variant pack(const char* name, const char* baseline, index_t left_out,
+                      bool overlap = false) const {
     const double part = left_out == no_peer ? 1 : peers_part();
     return {name, (row_bytes + lse_bytes) * part,
-            [this, left_out](cudaStream_t stream, index_t set) {
+            [this, left_out, overlap](cudaStream_t stream, index_t set) {
               check(kernel::pack<log_base::e>(partial_output<Heads, Kept>(outputs[set], tokens),
                                               partial_lse<Heads, Kept>(lses[set], tokens), plan,
-                                              messages[set], stream, none, left_out));
+                                              messages[set], {stream, overlap}, none, left_out));
             },
             baseline};
   }
@@ -104,7 +105,9 @@ void packs(bench::harness& bench, index_t ranks, index_t tokens) {
                  with.template pack<Held>("head-sliced", "dense", no_peer),
                  with.copy("memcpy to peers", with.peers_part()),
                  with.template pack<Heads>("dense to peers", "memcpy to peers", 0),
-                 with.template pack<Held>("head-sliced to peers", "dense to peers", 0)},
+                 with.template pack<Held>("head-sliced to peers", "dense to peers", 0),
+                 with.template pack<Held>("head-sliced to peers, launches overlap",
+                                          "memcpy to peers", 0, true)},
                 with.sets);
 }
 

@@ -17,6 +17,8 @@
 
 #include <doctest/doctest.h>
 
+#include <functional>
+
 using namespace headwise;
 using namespace support;
 
@@ -101,6 +103,7 @@ struct scatter_case {
   message_format format{};
   nccl_method method = nccl_method::automatic;
   bool masked = false;
+  index_t straight_from = 0;
 };
 
 /// Eagerly, then captured and replayed, with new data each time and every word compared.
@@ -108,7 +111,8 @@ template <class T, log_base Base, class Lse, bool HeadMajor>
 std::string reduce_scatter(const rank_context& me, const scatter_case& what, std::uint64_t seed) {
   const scatter_shape shape{me.ranks, what.tokens, what.heads, what.head_dim};
   memory<std::byte> scratch(nccl_scratch_bytes(me.ranks));
-  auto made = nccl::make(me.communicator, me.stream, scratch.bytes(), {what.method, me.ranks});
+  auto made = nccl::make(me.communicator, me.stream, scratch.bytes(),
+                         {what.method, me.ranks, what.straight_from});
   if (!made.ok()) return told("make", made.why());
   nccl group = made.value();
   const cuda_executor executor{me.stream};
@@ -197,20 +201,56 @@ std::string every_way(const rank_context& me) {
   const auto fp = [&](const scatter_case& what) {
     return reduce_scatter<float, log_base::two, bf16, false>(me, what, seed += 10);
   };
-  for (const std::string& wrong : {
-           bf({5, 11, 512, style::tiled, style::tiled}),
-           bf({5, 11, 512, style::tiled, style::tiled, plane, nccl_method::all_to_all}),
-           bf({1, 11, 512, style::tiled, style::tiled}),  // straight from the caller's memory
-           bf({1, 11, 512, style::tiled, style::tiled, plane, nccl_method::all_to_all}),
-           bf({3, 2, 66, style::scattered, style::wide_rows, plane, {}, true}),
-           bf({1, 2, 64, style::packed, style::packed, plane, {}, true}),
-           bf({4, 3, 80, style::packed, style::packed, inline_lse}),
-           bf({2, 3, 32, style::tiled, style::tiled, inside}),
-           bf({0, 3, 32, style::packed, style::packed}),
-           head_major({4, 3, 128, style::head_major, style::head_major}),  // straight as well
-           head_major({4, 3, 128, style::head_pitched, style::head_pitched}),
-           fp({7, 2, 33, style::wide_rows, style::tiled}),
-       }) {
+  int running = 0;
+  ncclGetVersion(&running);
+  const nccl_method all_to_all = NCCL_VERSION_CODE >= 22800 && running >= 22800
+                                     ? nccl_method::all_to_all
+                                     : nccl_method::automatic;
+  const std::function<std::string()> calls[] = {
+      [&] {
+        return bf({5, 11, 512, style::tiled, style::tiled});
+      },
+      [&] {
+        return bf({5, 11, 512, style::tiled, style::tiled, plane, all_to_all});
+      },
+      // One token: straight from the memory of the caller, or packed.
+      [&] {
+        return bf({1, 11, 512, style::tiled, style::tiled});
+      },
+      [&] {
+        return bf({1, 11, 512, style::tiled, style::tiled, plane, {}, false, 1 << 30});
+      },
+      [&] {
+        return bf({1, 11, 512, style::tiled, style::tiled, plane, all_to_all, true, 1 << 30});
+      },
+      [&] {
+        return bf({3, 2, 66, style::scattered, style::wide_rows, plane, {}, true});
+      },
+      [&] {
+        return bf({1, 2, 64, style::packed, style::packed, plane, {}, true});
+      },
+      [&] {
+        return bf({4, 3, 80, style::packed, style::packed, inline_lse});
+      },
+      [&] {
+        return bf({2, 3, 32, style::tiled, style::tiled, inside});
+      },
+      [&] {
+        return bf({0, 3, 32, style::packed, style::packed});
+      },
+      // Head-major: straight where each part is one run.
+      [&] {
+        return head_major({4, 3, 128, style::head_major, style::head_major});
+      },
+      [&] {
+        return head_major({4, 3, 128, style::head_pitched, style::head_pitched});
+      },
+      [&] {
+        return fp({7, 2, 33, style::wide_rows, style::tiled});
+      },
+  };
+  for (const auto& call : calls) {
+    const std::string wrong = call();
     if (!wrong.empty()) return wrong + " (seed " + std::to_string(seed) + ")";
   }
   return "";
@@ -310,7 +350,7 @@ const register_rank_work exchange_work("exchange", exchange);
 /// Ranks that are about to do different things hear of it, all of them, and can go on.
 std::string verify(const rank_context& me) {
   memory<std::byte> scratch(nccl_scratch_bytes(me.ranks));
-  auto made = nccl::make(me.communicator, me.stream, scratch.bytes(), {{}, 0, true});
+  auto made = nccl::make(me.communicator, me.stream, scratch.bytes(), {.verify = true});
   if (!made.ok()) return told("make", made.why());
   nccl group = made.value();
   const auto call = [&](index_t tokens, index_t heads) {
@@ -373,9 +413,9 @@ std::string refusals(const rank_context& me) {
   const auto little = scratch.bytes().first(16);
   const auto askew = std::span(scratch.data + 4, scratch.count - 4);
   if (!refused(nccl::make(nullptr, me.stream), errc::invalid_argument, "communicator") ||
-      !refused(nccl::make(me.communicator, me.stream, {}, {{}, me.ranks + 1}),
+      !refused(nccl::make(me.communicator, me.stream, {}, {.ranks = me.ranks + 1}),
                errc::invalid_argument, "communicator") ||
-      !refused(nccl::make(me.communicator, me.stream, {}, {{}, 0, true}), errc::unsupported,
+      !refused(nccl::make(me.communicator, me.stream, {}, {.verify = true}), errc::unsupported,
                "verify") ||
       !refused(nccl::make(me.communicator, me.stream, little), errc::capacity_exceeded,
                "scratch") ||
@@ -401,7 +441,7 @@ const register_rank_work refusal_work("refusals", refusals);
 
 /// The kernels of this library in a captured call, by name.
 std::string launches(const rank_context& me) {
-  auto made = nccl::make(me.communicator, me.stream);
+  auto made = nccl::make(me.communicator, me.stream, {}, {.straight_from = 0});
   if (!made.ok()) return told("make", made.why());
   nccl group = made.value();
   const auto kernels = [&](index_t tokens, auto head_major, int& packs, int& combines, int& all) {

@@ -21,9 +21,19 @@ inline void put_route(text_sink& out, const char* operand, const route& which) n
   out.put(")");
 }
 
+/// "1 token", "4 tokens".
 inline void put_count(text_sink& out, index_t count, const char* what) noexcept {
   out.put(count);
+  out.put(' ');
   out.put(what);
+  if (count != 1) out.put('s');
+}
+
+inline void put_refusal(text_sink& out, const status& why) noexcept {
+  char text[256] = {};
+  format_status(why, text, sizeof text);
+  out.put("\n  refused: ");
+  out.put(text);
 }
 
 template <class Transport>
@@ -46,10 +56,50 @@ void put_launch(text_sink& out, const char* name, const Shape& shape) noexcept {
     return;
   }
   out.put(": grid ");
-  put_count(out, shape.blocks, " x ");
-  put_count(out, shape.peers, ", block ");
-  put_count(out, shape.threads, ", ");
-  put_count(out, shape.vector_bytes, " bytes a load");
+  out.put(index_t{shape.blocks});
+  out.put(" x ");
+  out.put(index_t{shape.peers});
+  out.put(", block ");
+  out.put(index_t{shape.threads});
+  out.put(", ");
+  put_count(out, shape.vector_bytes, "byte");
+  out.put(" a load");
+}
+
+/// "lse_reduce_scatter: 2 ranks; 4 tokens, 11 heads a rank, head_dim 512, "
+template <class Transport>
+void put_call(text_sink& out, const char* name, const Transport& group,
+              const message_shape& shape) noexcept {
+  out.put(name);
+  out.put(": ");
+  put_count(out, shape.ranks, "rank");
+  put_transport(out, group);
+  out.put("; ");
+  put_count(out, shape.tokens, "token");
+  out.put(", ");
+  put_count(out, shape.heads, "head");
+  out.put(" a rank, head_dim ");
+  out.put(shape.head_dim);
+  out.put(", ");
+}
+
+/// What all_gather_heads() asks of its operands.
+template <class Local, class Gathered>
+status check_gather(index_t ranks, index_t own, const Local& local,
+                    const Gathered& gathered) noexcept {
+  const status ranks_ok = require_supported_ranks(ranks);
+  if (!ranks_ok.ok()) return ranks_ok;
+  const status local_ok = validate("local", local);
+  if (!local_ok.ok()) return local_ok;
+  const status gathered_ok = validate_target("gathered", gathered);
+  if (!gathered_ok.ok()) return gathered_ok;
+  const index_t heads = (checked_size(local.template extent<axis::head>()) * ranks).value();
+  const status fits =
+      same_extents("gathered", gathered, "holds the heads of all ranks",
+                   replace_dim<axis::head>(local.layout(), dim<axis::head>(heads, 0)));
+  if (!fits.ok() || same_place(local, heads_of(gathered, ranks, own))) return fits;
+  return check_apart(memory_of(gathered), "local", local,
+                     "shares memory with gathered, out of its place (bytes in common)");
 }
 
 }  // namespace detail
@@ -71,13 +121,7 @@ std::size_t describe_lse_reduce_scatter(const Executor& executor, Transport& gro
   const message_shape shape{ranks, output.template extent<axis::token>(),
                             output.template extent<axis::head>(),
                             output.template extent<axis::head_dim>()};
-  out.put("lse_reduce_scatter: ");
-  detail::put_count(out, ranks, " ranks");
-  detail::put_transport(out, group);
-  out.put("; ");
-  detail::put_count(out, shape.tokens, " tokens, ");
-  detail::put_count(out, shape.heads, " heads a rank, head_dim ");
-  detail::put_count(out, shape.head_dim, ", ");
+  detail::put_call(out, "lse_reduce_scatter", group, shape);
   out.put(to_string(element_kind_of<element>));
   out.put(", base ");
   out.put(to_string(Base));
@@ -87,26 +131,34 @@ std::size_t describe_lse_reduce_scatter(const Executor& executor, Transport& gro
     can = detail::check_reduce_scatter<Base>(ranks, partial_output, partial_lse, output, merged_lse,
                                              valid, sink);
   }
+  const index_t own_rank = group.rank();
+  if (can.ok()) {
+    can = detail::check_in_place("partial_output", partial_output,
+                                 detail::heads_of(partial_output, ranks, own_rank), output);
+  }
+  if (can.ok()) {
+    can = detail::check_in_place("partial_lse", partial_lse,
+                                 detail::heads_of(partial_lse, ranks, own_rank), merged_lse);
+  }
   if (can.ok()) can = planned.why();
   if (!can.ok()) {
-    char text[256] = {};
-    format_status(can, text, sizeof text);
-    out.put("\n  refused: ");
-    out.put(text);
+    detail::put_refusal(out, can);
     return out.finish();
   }
   const message_plan& plan = planned.value();
-  const reduce_scatter_route way_of =
-      route_reduce_scatter(partial_output, partial_lse, ranks, options.format,
-                           !detail::is_none<Valid>, options.preference);
+  const reduce_scatter_route way_of = route_reduce_scatter(
+      partial_output, partial_lse, ranks, options.format, !detail::is_none<Valid>,
+      options.preference, detail::straight_from(group));
   detail::put_route(out, "partial_output", way_of.payload);
   detail::put_route(out, "partial_lse", way_of.lse);
   if (ranks > 1) {
     out.put("\n  message: ");
-    detail::put_count(out, plan.bytes_per_peer(), " bytes to each peer, in ");
-    const bool whole = !travels_in_parts(plan);
+    detail::put_count(out, plan.bytes_per_peer(), "byte");
+    out.put(" to each peer, in ");
+    const bool whole = !travels_in_parts(plan, detail::straight_from(group));
     const bool planes = options.format.lse == lse_placement::plane;
-    detail::put_count(out, whole || !planes ? 1 : 2, " transfers; LSE ");
+    detail::put_count(out, whole || !planes ? 1 : 2, "transfer");
+    out.put("; LSE ");
     out.put(to_string(plan.format.lse));
     out.put(", peers ");
     out.put(to_string(plan.format.peer));
@@ -114,18 +166,24 @@ std::size_t describe_lse_reduce_scatter(const Executor& executor, Transport& gro
     out.put(to_string(plan.order));
     out.put("\n  workspace: ");
     detail::put_count(out, lse_reduce_scatter_bytes<element>(shape, options.format).value(),
-                      " bytes");
+                      "byte");
   }
   if constexpr (requires { executor.pack_shape(partial_output, plan, index_t{}); }) {
-    const index_t own = group.rank();
     if (way_of.payload.which == way::packed) {
-      detail::put_launch(out, "pack", executor.pack_shape(partial_output, plan, own));
+      detail::put_launch(out, "pack", executor.pack_shape(partial_output, plan, own_rank));
     } else if (way_of.lse.which == way::packed) {
-      detail::put_launch(out, "pack_lse", executor.pack_lse_shape(plan, own));
+      detail::put_launch(out, "pack_lse", executor.pack_lse_shape(plan, own_rank));
     }
-    const shard mine{detail::heads_of(partial_output, ranks, own),
-                     detail::heads_of(partial_lse, ranks, own), valid};
-    detail::put_launch(out, "lse_combine", executor.lse_combine_shape(mine, output));
+    const shard own{detail::heads_of(partial_output, ranks, own_rank),
+                    detail::heads_of(partial_lse, ranks, own_rank), valid};
+    if (ranks == 1) {
+      detail::put_launch(out, "lse_combine", executor.lse_combine_shape(own, output));
+    } else {
+      // In place of the workspace, which is aligned to 16 bytes as a null pointer is.
+      const exchanged_shards sources{received_shards<element>{plan, nullptr}, own,
+                                     static_cast<int>(own_rank)};
+      detail::put_launch(out, "lse_combine", executor.lse_combine_shape(sources, output));
+    }
   }
   return out.finish();
 }
@@ -141,24 +199,25 @@ std::size_t describe_all_gather_heads(const Executor&, Transport& group, const L
   const message_shape shape{ranks, local.template extent<axis::token>(),
                             local.template extent<axis::head>(),
                             local.template extent<axis::head_dim>()};
-  out.put("all_gather_heads: ");
-  detail::put_count(out, ranks, " ranks");
-  detail::put_transport(out, group);
-  out.put("; ");
-  detail::put_count(out, shape.tokens, " tokens, ");
-  detail::put_count(out, shape.heads, " heads a rank, head_dim ");
-  detail::put_count(out, shape.head_dim, ", ");
-  detail::put_count(out, index_t{sizeof(element)}, " bytes an element");
+  detail::put_call(out, "all_gather_heads", group, shape);
+  detail::put_count(out, index_t{sizeof(element)}, "byte");
+  out.put(" an element");
+  status can = detail::check_gather(ranks, group.rank(), local, gathered);
+  const result<index_t> needed = all_gather_heads_bytes<element>(shape);
+  if (can.ok()) can = needed.why();
+  if (!can.ok()) {
+    detail::put_refusal(out, can);
+    return out.finish();
+  }
   const gather_route way_of =
       detail::gather_route_over<Transport>(local, gathered, ranks, options.preference);
   detail::put_route(out, "local", way_of.send);
   detail::put_route(out, "gathered", way_of.receive);
   if (ranks > 1) {
     out.put("\n  message: ");
-    detail::put_count(out, local.size() * index_t{sizeof(element)}, " bytes to each peer");
-    const result<index_t> needed = all_gather_heads_bytes<element>(shape);
-    out.put("\n  workspace: ");
-    detail::put_count(out, needed.ok() ? needed.value() : 0, " bytes");
+    detail::put_count(out, local.size() * index_t{sizeof(element)}, "byte");
+    out.put(" to each peer\n  workspace: ");
+    detail::put_count(out, needed.value(), "byte");
   }
   return out.finish();
 }

@@ -109,7 +109,7 @@ void add_plane(exchange_chunks& chunks, const message_rows& rows, index_t ranks,
 
 /// Every number that decides what travels.
 constexpr call_signature reduce_scatter_signature(const message_plan& plan, element_kind element,
-                                                  log_base base) noexcept {
+                                                  log_base base, bool in_parts) noexcept {
   return {"lse_reduce_scatter",
           {{axis::token::name, plan.shape.tokens},
            {axis::head::name, plan.shape.heads},
@@ -118,7 +118,9 @@ constexpr call_signature reduce_scatter_signature(const message_plan& plan, elem
            {"log_base", static_cast<index_t>(base)},
            {"lse_placement", static_cast<index_t>(plan.format.lse)},
            {"peer_placement", static_cast<index_t>(plan.format.peer)},
-           {"wire_order", static_cast<index_t>(plan.order)}}};
+           {"wire_order", static_cast<index_t>(plan.order)},
+           {"transfers", in_parts ? 2 : 1}},
+          !in_parts};
 }
 
 template <log_base Base, class Output, class Lse, class Result, class Merged, class Valid,
@@ -161,6 +163,18 @@ status check_in_place(const char* name, const Partial& partial, [[maybe_unused]]
     }
   }
   return {};
+}
+
+/// A result may not lie where another operand does. Errors: overlap.
+template <class Result, class Operand>
+status check_result(const char* name, const Operand& operand,
+                    [[maybe_unused]] const Result& result) noexcept {
+  if constexpr (is_none<Result>) {
+    return {};
+  } else {
+    return check_apart(memory_of(result), name, operand,
+                       "shares memory with a result (bytes in common)");
+  }
 }
 
 }  // namespace detail
@@ -206,7 +220,13 @@ status lse_reduce_scatter(const Executor& executor, Transport& group, const Outp
                   detail::heads_of(partial_lse, ranks, own_rank), valid};
   for (const status& apart :
        {detail::check_in_place("partial_output", partial_output, own.output, output),
-        detail::check_in_place("partial_lse", partial_lse, own.partial_lse, merged_lse)}) {
+        detail::check_in_place("partial_lse", partial_lse, own.partial_lse, merged_lse),
+        detail::check_result("partial_lse", partial_lse, output),
+        detail::check_result("partial_output", partial_output, merged_lse),
+        detail::check_result("merged_lse", merged_lse, output),
+        detail::check_result("valid", valid, output), detail::check_result("sink", sink, output),
+        detail::check_result("valid", valid, merged_lse),
+        detail::check_result("sink", sink, merged_lse)}) {
     if (!apart.ok()) return detail::refuse(group, apart);
   }
   if (ranks == 1) {
@@ -232,9 +252,11 @@ status lse_reduce_scatter(const Executor& executor, Transport& group, const Outp
     if (!apart.ok()) return detail::refuse(group, apart);
   }
 
+  const index_t straight_from = detail::straight_from(group);
+  const bool in_parts = travels_in_parts(plan, straight_from);
   const reduce_scatter_route route =
       route_reduce_scatter(partial_output, partial_lse, ranks, options.format,
-                           !detail::is_none<Valid>, options.preference);
+                           !detail::is_none<Valid>, options.preference, straight_from);
   std::byte* const outgoing = workspace.data();
   std::byte* const incoming = workspace.data() + half.value();
   status packed{};
@@ -246,13 +268,13 @@ status lse_reduce_scatter(const Executor& executor, Transport& group, const Outp
   }
   if (!packed.ok()) return detail::refuse(group, packed);
 
-  call_signature call = detail::reduce_scatter_signature(plan, element_kind_of<element>, Base);
-  call.side_by_side = !travels_in_parts(plan);
+  const call_signature call =
+      detail::reduce_scatter_signature(plan, element_kind_of<element>, Base, in_parts);
   detail::exchange_chunks chunks;
   const auto add = [&](const detail::message_rows& rows, way which, const auto& operand) {
     detail::add_plane(chunks, rows, ranks, own_rank, which, operand, outgoing, incoming);
   };
-  if (!travels_in_parts(plan)) {
+  if (!in_parts) {
     add(detail::message_rows::whole(plan), way::packed, partial_output);
   } else {
     add(detail::message_rows::payload(plan), route.payload.which, partial_output);

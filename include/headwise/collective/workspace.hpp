@@ -46,12 +46,17 @@ status check_apart(
   return failure(errc::overlap, operand, message,
                  static_cast<index_t>(lesser(last, other_last) - greater(first, other_first)), 0);
 }
-inline status check_apart(std::span<const std::byte>, const char*, none_t) noexcept { return {}; }
+inline status check_apart(std::span<const std::byte>, const char*, none_t,
+                          const char* = "") noexcept {
+  return {};
+}
 template <class Lengths, class QueryStarts>
-status check_apart(std::span<const std::byte> other, const char*,
-                   const keys_by_sequence<Lengths, QueryStarts>& which) noexcept {
-  const status lengths_apart = check_apart(other, "lengths", which.lengths);
-  return lengths_apart.ok() ? check_apart(other, "query_starts", which.query_starts)
+status check_apart(
+    std::span<const std::byte> other, const char*,
+    const keys_by_sequence<Lengths, QueryStarts>& which,
+    const char* message = "shares memory with the workspace (bytes in common)") noexcept {
+  const status lengths_apart = check_apart(other, "lengths", which.lengths, message);
+  return lengths_apart.ok() ? check_apart(other, "query_starts", which.query_starts, message)
                             : lengths_apart;
 }
 

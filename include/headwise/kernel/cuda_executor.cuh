@@ -11,7 +11,7 @@ namespace headwise::inline v0 {
 /// Runs the steps of a collective as kernels on a stream, of the device that is current. Nothing is
 /// allocated and nothing waits, so all of it can be captured into a graph.
 struct cuda_executor {
-  cudaStream_t stream = nullptr;
+  on_stream stream;  ///< from a cudaStream_t; {stream, true} lets kernels start early
 
   template <class Source, class Target>
   status materialize(const Source& source, const Target& target) const noexcept {

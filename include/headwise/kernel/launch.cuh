@@ -26,19 +26,60 @@ struct launch_shape {
   bool rows_in_y = false;  ///< a block has the dimensions lanes, rows
 };
 
+/// Where a kernel goes, and when it may start.
+struct on_stream {
+  cudaStream_t stream = nullptr;
+  /// Programmatic dependent launch: the kernel is brought up while the one before it on the stream
+  /// still runs, and waits for it before it reads or writes anything. Has no effect below compute
+  /// capability 9.0.
+  bool overlap = false;
+
+  constexpr on_stream(cudaStream_t where = nullptr,
+                      bool early = false) noexcept  // NOLINT: implicit
+      : stream(where), overlap(early) {}
+  constexpr operator cudaStream_t() const noexcept { return stream; }  // NOLINT: implicit
+};
+
 namespace detail {
+
+/// The first thing that a kernel does. The next one may be brought up; this one goes on when what
+/// is before it on the stream is complete and its memory can be seen. Both mean nothing where
+/// neither was launched with overlap.
+__device__ inline void enter_kernel() noexcept {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/// Whether the code of a kernel, which the driver may have made of PTX for an older device, has
+/// what enter_kernel() does. Without it a kernel that was brought up early would not wait.
+template <class... Parameters>
+bool waits_for_predecessor(void (*kernel)(Parameters...)) noexcept {
+  cudaFuncAttributes code{};
+  if (cudaFuncGetAttributes(&code, kernel) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return false;
+  }
+  return code.ptxVersion >= 90;
+}
 
 /// Launches nothing where there are no blocks. Errors: cuda_failed.
 template <class... Parameters, class... Arguments>
 status launch(const char* name, void (*kernel)(Parameters...), const launch_shape& shape,
-              cudaStream_t stream, Arguments&&... arguments) noexcept {
+              const on_stream& where, Arguments&&... arguments) noexcept {
   if (shape.blocks == 0) return {};
   const profiler_range range(name);
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(shape.blocks, shape.peers);
   config.blockDim =
       shape.rows_in_y ? dim3(shape.lanes, shape.threads / shape.lanes) : dim3(shape.threads);
-  config.stream = stream;
+  config.stream = where.stream;
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &overlap;
+  config.numAttrs = where.overlap && waits_for_predecessor(kernel) ? 1 : 0;
   return cuda_status(
       cudaLaunchKernelEx(&config, kernel, Parameters(std::forward<Arguments>(arguments))...), name);
 }

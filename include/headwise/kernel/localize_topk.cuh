@@ -44,6 +44,7 @@ template <class Positions, class BlockTable, class Lengths, class Slots, class C
 __global__ void __launch_bounds__(localize_threads)
     localize_topk_kernel(Positions positions, BlockTable block_table, Lengths lengths,
                          localize_options options, index_t pages, Slots slots, Counts counts) {
+  enter_kernel();
   using slot_type = typename Slots::value_type;
   using count_type = typename Counts::value_type;
   using scan = cub::BlockScan<int, localize_threads, cub::BLOCK_SCAN_WARP_SCANS>;
@@ -138,7 +139,7 @@ namespace kernel {
 template <class Positions, class BlockTable, class Lengths, class Slots, class Counts>
 status localize_topk(const Positions& positions, const BlockTable& block_table,
                      const Lengths& lengths, const localize_options& options, const Slots& slots,
-                     const Counts& counts, cudaStream_t stream,
+                     const Counts& counts, const on_stream& stream,
                      source_line where = source_line::current()) noexcept {
   static_assert(detail::reachable<device_accessible, Positions> &&
                     detail::reachable<device_accessible, BlockTable> &&

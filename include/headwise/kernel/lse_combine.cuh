@@ -7,16 +7,18 @@
 
 // Combines the partial results of N shards, in one launch.
 //
-// template  Base; Width, bytes of a load; the source of the shards and the views' types, whose
-//           static strides the compiler folds in; the policy for LSEs that are no number
+// template  Base; Width, bytes of a load; Chunk and OnePass, see the kernel; the source of the
+// shards
+//           and the types of the views, whose static strides the compiler folds in; the policy for
+//           LSEs that are no number
 // grid      one-dimensional, any number of rows (token, head)
-// block     up to 256 threads; a warp per row. Lane r turns the LSE of shard r into its weight,
-// then
-//           all lanes sum up columns, four shards and two vectors of each in flight
-// in, out   N up to 16, at run time; any strides. The LSEs of a row are read before its merged LSE
-// is
-//           written, and an element before the one of the same place, by the same warp: output and
-//           merged LSE may be those of a shard
+// block     x: the 32 to 256 threads of a row; y: rows. In each warp lane r turns the LSE of shard
+// r
+//           into its weight (of two shards, every lane both), then all lanes sum up columns
+// in, out   N up to 16, at run time; any strides. An element is read before the one of its place is
+//           written, by the same thread, and the LSEs of a row before its merged LSE: output and
+//           merged LSE may be those of a shard. The payload of a row without keys is loaded with
+//           the others and selected out
 // numerics  the steps of lse/partial.hpp, in the order of ranks: the bits of the host
 
 namespace headwise::inline v0 {
@@ -191,6 +193,7 @@ template <log_base Base, int Width, int Chunk, bool OnePass, class Source, class
 __global__ void __launch_bounds__(256)
     lse_combine_kernel(Source source, Output output, Merged merged, Sink sink, Policy policy,
                        std::uint32_t row_count, row_divider inner, bool merged_in_place) {
+  enter_kernel();
   using element = typename Source::element_type;
   using result = typename Output::value_type;
   constexpr int columns = Width / static_cast<int>(sizeof(element));
@@ -343,7 +346,7 @@ launch_shape lse_combine_shape(const Source& source, const Output& output) noexc
 /// Errors: those of reference::lse_combine(), unsupported (2^31 rows or columns), cuda_failed.
 template <log_base Base, class Source, class Output, class Merged = none_t, class Sink = none_t,
           class Policy = nan_policy::empty>
-status lse_combine(const Source& source, const Output& output, cudaStream_t stream,
+status lse_combine(const Source& source, const Output& output, const on_stream& stream,
                    const Merged& merged = {}, const Sink& sink = {},
                    const Policy& policy = {}) noexcept {
   static_assert(detail::reachable<device_accessible, Source> &&

@@ -9,13 +9,12 @@
 // Copies one view into another, bit for bit, in one launch.
 //
 // template  Unit: bytes of a load or store. Not the views' types: the plan of a copy is a few
-// numbers,
-//           known in types or not, and a copy is bound by memory. So all copies of a program share
-//           five kernels.
+//           numbers, known in types or not, and a copy is bound by memory. So all copies of a
+//           program share five kernels.
 // grid      one-dimensional, any number of elements
 // block     up to 256 threads; each group of `lanes` moves a segment of up to 4 * lanes units of a
 //           run, four loads in flight a thread
-// in, out   the two views' memory, which must not overlap
+// in, out   the memory of the two views, which must be apart
 
 namespace headwise::inline v0 {
 
@@ -35,6 +34,7 @@ template <int Unit>
 __global__ void __launch_bounds__(256)
     copy_runs_kernel(const std::byte* __restrict__ source, std::byte* __restrict__ target,
                      copy_job job, unsigned lanes, index_t segments) {
+  enter_kernel();
   using raw = typename raw_bits<Unit>::type;
   constexpr int unroll = 4;
   const unsigned lane = threadIdx.x & (lanes - 1);
@@ -79,6 +79,7 @@ __global__ void __launch_bounds__(256)
 struct copy_launch {
   launch_shape shape;
   index_t segments = 1;
+  index_t blocks = 0;  ///< may be more than a grid has
 };
 
 /// `alignment`: pointers and pitches, or-ed.
@@ -93,9 +94,8 @@ constexpr copy_launch plan_copy_launch(const copy_job& job, std::uint64_t alignm
   planned.segments = ceil_div(units, index_t{4} * planned.shape.lanes);
   const index_t items = job.runs * planned.segments;
   planned.shape.threads = threads_for(items * planned.shape.lanes, 256);
-  const index_t items_per_block = planned.shape.threads / planned.shape.lanes;
-  const index_t blocks = ceil_div(items, items_per_block);
-  planned.shape.blocks = blocks > most_blocks ? 0 : static_cast<unsigned>(blocks);
+  planned.blocks = ceil_div(items, planned.shape.threads / planned.shape.lanes);
+  planned.shape.blocks = static_cast<unsigned>(lesser(planned.blocks, most_blocks));
   return planned;
 }
 
@@ -122,7 +122,7 @@ copy_job plan_copy_job(const Source& source, const Target& target,
 
 template <int Unit>
 status launch_copy(const std::byte* source, std::byte* target, const copy_job& job,
-                   const copy_launch& planned, cudaStream_t stream) noexcept {
+                   const copy_launch& planned, const on_stream& stream) noexcept {
   return launch("materialize", copy_runs_kernel<Unit>, planned.shape, stream, source, target, job,
                 planned.shape.lanes, planned.segments);
 }
@@ -138,7 +138,7 @@ namespace kernel {
 /// Errors: those of check_copy(), unsupported (more than a grid has room for), cuda_failed.
 template <class T, class Other, class From, class To, memory_space SpaceA, memory_space SpaceB>
 status materialize(const view<T, From, SpaceA>& source, const view<Other, To, SpaceB>& target,
-                   cudaStream_t stream) noexcept {
+                   const on_stream& stream) noexcept {
   static_assert(device_accessible(SpaceA) && device_accessible(SpaceB),
                 "headwise: a kernel reads and writes views of device or pinned memory");
   const status can = check_copy("source", source, "target", target);
@@ -146,9 +146,8 @@ status materialize(const view<T, From, SpaceA>& source, const view<Other, To, Sp
   std::uint64_t alignment = 0;
   const detail::copy_job job = detail::plan_copy_job(source, target, alignment);
   const detail::copy_launch planned = detail::plan_copy_launch(job, alignment);
-  if (planned.shape.blocks == 0) {
-    return detail::check_blocks("materialize", job.runs);
-  }
+  const status fits = detail::check_blocks("materialize", planned.blocks);
+  if (!fits.ok()) return fits;
   const auto* const from = reinterpret_cast<const std::byte*>(source.data());
   auto* const to = reinterpret_cast<std::byte*>(target.data());
   switch (planned.shape.vector_bytes) {

@@ -8,12 +8,12 @@
 // Writes a partial result into one message per peer, in one launch: payload and LSE, the LSE of
 // rows without keys masked and 16-bit LSEs widened on the way.
 //
-// template  Base; Width, bytes of a load or store; the views' types, whose static strides the
+// template  Base; Width, bytes of a load or store; the types of the views, whose static strides the
 //           compiler folds in
 // grid      x: rows (token, head) of a peer, any number; y: the peers that get a message
-// block     up to 256 threads; a group of `lanes` per row, up to four loads in flight a thread
-// in, out   views of any strides; the messages as message_plan lays them out. Padding is not
-// written numerics  moves bits; an LSE of 16 bits is widened exactly
+// block     up to 256 threads; a group of `lanes` a row, two loads in flight a thread
+// in, out   views of any strides; the messages as message_plan lays them out, padding not written
+// numerics  moves bits; an LSE of 16 bits is widened exactly
 
 namespace headwise::inline v0 {
 
@@ -46,6 +46,7 @@ __global__ void __launch_bounds__(256)
     pack_kernel(Output partial_output, Lse partial_lse, Valid valid, message_plan plan,
                 std::byte* __restrict__ message, index_t left_out, unsigned lanes,
                 std::uint32_t row_count, row_divider inner) {
+  enter_kernel();
   using element = typename Output::value_type;
   using raw = typename raw_bits<Width>::type;
   constexpr unsigned unroll = 2;
@@ -91,6 +92,7 @@ __global__ void __launch_bounds__(256)
     pack_lse_kernel(Lse partial_lse, Valid valid, message_plan plan,
                     std::byte* __restrict__ message, index_t left_out, std::uint32_t row_count,
                     row_divider inner) {
+  enter_kernel();
   const std::uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row >= row_count) return;
   const message_row at = find_row(plan, message, left_out, inner, row);
@@ -119,7 +121,7 @@ constexpr launch_shape pack_launch(const message_plan& plan, index_t left_out, i
   const index_t units = greater(plan.shape.head_dim * plan.element_bytes / width, index_t{1});
   shape.vector_bytes = width;
   shape.peers = static_cast<unsigned>(peers);
-  // Four units a lane where there are rows enough to fill the device, fewer where there are not.
+  // Two units a lane where there are rows enough to fill the device, one where there are not.
   constexpr index_t plenty = 4096;
   shape.lanes = lanes_for(rows * peers >= plenty ? ceil_div(units, 2) : units);
   shape.threads = threads_for(rows * peers * shape.lanes, 256);
@@ -165,7 +167,7 @@ launch_shape pack_shape(const Output& partial_output, const message_plan& plan,
 /// Errors: those of reference::pack(), unsupported (2^31 rows or columns), cuda_failed.
 template <log_base Base, class Output, class Lse, class Valid = none_t>
 status pack(const Output& partial_output, const Lse& partial_lse, const message_plan& plan,
-            std::byte* message, cudaStream_t stream, const Valid& valid = {},
+            std::byte* message, const on_stream& stream, const Valid& valid = {},
             index_t left_out = no_peer) noexcept {
   static_assert(detail::reachable<device_accessible, Output> &&
                     detail::reachable<device_accessible, Lse> &&
@@ -194,7 +196,8 @@ status pack(const Output& partial_output, const Lse& partial_lse, const message_
 /// already checked. Errors: unsupported (2^31 rows), cuda_failed.
 template <log_base Base, class Lse, class Valid = none_t>
 status pack_lse(const Lse& partial_lse, const message_plan& plan, std::byte* message,
-                cudaStream_t stream, const Valid& valid = {}, index_t left_out = no_peer) noexcept {
+                const on_stream& stream, const Valid& valid = {},
+                index_t left_out = no_peer) noexcept {
   static_assert(
       detail::reachable<device_accessible, Lse> && detail::reachable<device_accessible, Valid>,
       "headwise: a kernel reads and writes views of device or pinned memory");

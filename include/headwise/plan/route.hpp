@@ -30,6 +30,7 @@ enum class route_reason : std::uint8_t {
   not_fp32,            ///< an LSE of 16 bits is converted on its way
   masked,              ///< empty rows are masked on their way
   with_the_payload,    ///< the payload is packed, and the LSE shares its message
+  one_transfer,        ///< so little that a second transfer would cost more than packing
   asked_for,           ///< the caller asked for packing
 };
 
@@ -52,6 +53,7 @@ constexpr const char* to_string(route_reason reason) noexcept {
     case route_reason::not_fp32: return "a 16-bit LSE is widened";
     case route_reason::masked: return "empty rows are masked";
     case route_reason::with_the_payload: return "it shares the payload's message";
+    case route_reason::one_transfer: return "one transfer is less than two";
     case route_reason::asked_for: return "asked for";
   }
   return "unknown";
@@ -122,18 +124,23 @@ constexpr wire_order wire_order_of() noexcept {
 /// straight from its memory, or the whole message as one. A rank that could go straight must not
 /// decide it alone: this asks only what is the same on all of them. Where there are several tokens,
 /// outermost, the part of a peer has gaps on every rank, and nothing is lost by packing.
-constexpr bool travels_in_parts(const message_plan& plan) noexcept {
+/// `straight_from`: the bytes per peer from which a second transfer costs the transport less than
+/// packing.
+constexpr bool travels_in_parts(const message_plan& plan, index_t straight_from = 0) noexcept {
   return plan.format.peer == peer_placement::inside_heads ||
          (plan.format.lse == lse_placement::plane &&
-          (plan.order == wire_order::head_major || plan.shape.tokens <= 1));
+          (plan.order == wire_order::head_major || plan.shape.tokens <= 1) &&
+          plan.bytes_per_peer() >= straight_from);
 }
 
 /// The ways of `output` ([token, head, head_dim] or [head, token, head_dim]) and `lse` over token
-/// and head. `masked`: lengths or counts come with the call.
+/// and head. `masked`: lengths or counts come with the call. `straight_from`: see
+/// travels_in_parts().
 template <class Output, class Lse>
 constexpr reduce_scatter_route route_reduce_scatter(const Output& output, const Lse& lse,
                                                     index_t ranks, const message_format& format,
-                                                    bool masked, route_preference preference) {
+                                                    bool masked, route_preference preference,
+                                                    index_t straight_from = 0) {
   const auto both = [](way which, route_reason reason) {
     return reduce_scatter_route{{which, reason}, {which, reason}};
   };
@@ -148,6 +155,14 @@ constexpr reduce_scatter_route route_reduce_scatter(const Output& output, const 
   // Several tokens, outermost, leave gaps in each peer's part; see travels_in_parts().
   const bool may_be_one_run = wire_order_of<Output>() == wire_order::head_major ||
                               output.template extent<axis::token>() <= 1;
+  if (may_be_one_run && straight_from > 0) {
+    constexpr index_t element_bytes = sizeof(typename Output::value_type);
+    const index_t row =
+        output.template extent<axis::head_dim>() * element_bytes + index_t{sizeof(float)};
+    if (lse.size() / (ranks > 0 ? ranks : 1) * row < straight_from) {
+      return both(way::packed, route_reason::one_transfer);
+    }
+  }
   if (!may_be_one_run || !detail::peer_parts_contiguous(output, ranks)) {
     return {{way::packed, route_reason::chunks_have_gaps},
             {way::packed, route_reason::with_the_payload}};

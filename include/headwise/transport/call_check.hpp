@@ -43,7 +43,8 @@ constexpr status find_odd_one(int count, const Compare& compare) noexcept {
 /// A call signature as it travels: names as hashes, since text of another process means nothing.
 struct call_record {
   std::uint64_t operation = 0;
-  std::uint64_t refused = 0;  ///< 1 + the code, where the rank cannot make the call
+  std::uint64_t refused = 0;    ///< 1 + the code, where the rank cannot make the call
+  std::uint64_t transport = 0;  ///< what the ranks have chosen for all calls
   std::uint64_t names[call_signature::max_fields] = {};
   index_t values[call_signature::max_fields] = {};
 };
@@ -82,6 +83,10 @@ constexpr status compare_records(const call_record* all, int ranks, int own,
       return failure(errc::rank_mismatch, call.operation, seen_on[one], got, expected, what);
     };
     if (a.operation != b.operation) return differs("operation", 0, 0);
+    if (a.transport != b.transport) {
+      return differs("transport", static_cast<index_t>(a.transport),
+                     static_cast<index_t>(b.transport));
+    }
     for (int i = 0; i < call_signature::max_fields; ++i) {
       if (a.names[i] == b.names[i] && a.values[i] == b.values[i]) continue;
       return differs(call.fields[i].name, a.values[i], b.values[i]);

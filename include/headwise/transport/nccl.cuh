@@ -55,6 +55,10 @@ struct nccl_options {
   nccl_method method = nccl_method::automatic;
   /// The size that the communicator must have; 0: any.
   int ranks = 0;
+  /// Bytes per peer from which a reduce-scatter that can go straight from the caller's memory does:
+  /// its LSEs are then a second transfer to the same peer, which NCCL takes one behind the other.
+  /// docs/measurements.md has the figures of the default.
+  index_t straight_from = index_t{6} << 20;
   /// Before each call outside of a capture, exchange what the ranks believe that they are about to
   /// do, compare it, and refuse the call on all of them where it differs, naming the rank. Waits
   /// for the stream: for finding bugs, not for serving.
@@ -99,7 +103,7 @@ class nccl {
   static result<nccl> make(ncclComm_t communicator, cudaStream_t stream,
                            std::span<std::byte> scratch = {},
                            const nccl_options& options = {}) noexcept {
-    nccl made(communicator, stream, scratch.data(), options);
+    nccl made(communicator, stream, scratch.empty() ? nullptr : scratch.data(), options);
     const status can = made.start(scratch);
     if (!can.ok()) return can;
     return made;
@@ -110,6 +114,7 @@ class nccl {
   cudaStream_t stream() const noexcept { return stream_; }
   /// Of the NCCL that is running, as NCCL_VERSION_CODE counts.
   int version() const noexcept { return version_; }
+  index_t straight_from() const noexcept { return options_.straight_from; }
   /// What was chosen; never `automatic`.
   nccl_method method() const noexcept { return options_.method; }
 
@@ -162,6 +167,7 @@ class nccl {
       if (!kept.ok()) return kept;
     }
     const auto moved = [](index_t bytes) { return static_cast<std::size_t>(bytes); };
+    if (size_ == 1) return {};
 #if NCCL_VERSION_CODE >= 22800
     if (options_.method == nccl_method::all_to_all && call.side_by_side && send.size() == ranks) {
       const auto peer = static_cast<std::size_t>(rank_ == 0 ? 1 : 0);
@@ -178,18 +184,18 @@ class nccl {
       const auto peer = static_cast<int>(i % ranks);
       if (peer == rank_) continue;
       const auto* from = static_cast<const std::byte*>(send[i].data);
-      for (index_t run = 0; said == ncclSuccess && run < runs_of(send[i]); ++run) {
+      for (index_t run = 0; goes_on(said) && run < runs_of(send[i]); ++run) {
         said = ncclSend(from + run * send[i].pitch, moved(send[i].run_bytes), ncclUint8, peer,
                         communicator_, stream_);
       }
       auto* to = static_cast<std::byte*>(receive[i].data);
-      for (index_t run = 0; said == ncclSuccess && run < runs_of(receive[i]); ++run) {
+      for (index_t run = 0; goes_on(said) && run < runs_of(receive[i]); ++run) {
         said = ncclRecv(to + run * receive[i].pitch, moved(receive[i].run_bytes), ncclUint8, peer,
                         communicator_, stream_);
       }
     }
     const ncclResult_t ended = ncclGroupEnd();  // in any case: a group must not stay open
-    return finish(said != ncclSuccess ? said : ended);
+    return finish(goes_on(said) ? ended : said);
   }
 
   /// Errors: invalid_argument (not one chunk per rank), unsupported (parts that do not follow each
@@ -233,7 +239,7 @@ class nccl {
   /// cuda_failed, nccl_failed.
   status all_gather_host(const send_chunk& own, std::span<const receive_chunk> receive,
                          const call_signature& call) noexcept {
-    constexpr index_t most = sizeof(detail::call_record);
+    constexpr index_t most = 64;
     if (own.bytes() > most || runs_of(own) > 1 ||
         receive.size() != static_cast<std::size_t>(size_)) {
       return failure(errc::invalid_argument, "own", "one run of so many bytes at most", own.bytes(),
@@ -241,11 +247,15 @@ class nccl {
     }
     detail::call_record mine{};
     detail::call_record all[max_ranks];
-    std::memcpy(&mine, own.data, static_cast<std::size_t>(own.bytes()));
+    mine.operation = detail::hash_of(call.operation);
+    std::memcpy(mine.values, own.data, static_cast<std::size_t>(own.bytes()));
     const status gathered = gather_records(mine, all, call.operation);
     if (!gathered.ok()) return gathered;
     for (std::size_t r = 0; r < receive.size(); ++r) {
-      std::memcpy(receive[r].data, &all[r], static_cast<std::size_t>(own.bytes()));
+      if (all[r].operation != mine.operation) {
+        return failure(errc::rank_mismatch, call.operation, detail::seen_on[r], 0, 0, "operation");
+      }
+      std::memcpy(receive[r].data, all[r].values, static_cast<std::size_t>(own.bytes()));
     }
     return {};
   }
@@ -261,8 +271,8 @@ class nccl {
                                 communicator_, stream_));
   }
 
-  /// With `verify` the peers of this call get rank_mismatch with the operand and the axis of `why`;
-  /// without, they wait for this rank. Returns `why`.
+  /// With `verify` the peers of this call get rank_mismatch, with the code of `why` as its axis and
+  /// this rank in the message; without, they wait for this rank. Returns `why`.
   status refuse(const status& why) noexcept {
     static_cast<void>(verify({"refused", {}}, why).ok());
     return why;
@@ -334,6 +344,11 @@ class nccl {
     return chunk.run_bytes == 0 ? 0 : chunk.runs;
   }
 
+  /// A communicator that does not block says ncclInProgress, and takes what comes next.
+  static constexpr bool goes_on(ncclResult_t said) noexcept {
+    return said == ncclSuccess || said == ncclInProgress;
+  }
+
   /// What a rank has for itself.
   status keep(const send_chunk& from, const receive_chunk& to) const noexcept {
     if (from.bytes() == 0 || from.data == to.data) return {};
@@ -369,6 +384,12 @@ class nccl {
                         const char* operation) const noexcept {
     const status scratch_ok = require_scratch(operation);
     if (!scratch_ok.ok()) return scratch_ok;
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    const status asked = detail::cuda_status(cudaStreamIsCapturing(stream_, &capture), "stream");
+    if (!asked.ok()) return asked;
+    if (capture != cudaStreamCaptureStatusNone) {
+      return failure(errc::unsupported, operation, "waits on the host: not in a capture");
+    }
     constexpr std::size_t bytes = sizeof(detail::call_record);
     const status sent = detail::cuda_status(
         cudaMemcpyAsync(scratch_, &mine, bytes, cudaMemcpyHostToDevice, stream_), operation);
@@ -389,7 +410,9 @@ class nccl {
     const status asked = detail::cuda_status(cudaStreamIsCapturing(stream_, &capture), "stream");
     if (!asked.ok() || capture != cudaStreamCaptureStatusNone) return asked;
     detail::call_record all[max_ranks];
-    const status gathered = gather_records(detail::record_of(call, refusal), all, call.operation);
+    detail::call_record mine = detail::record_of(call, refusal);
+    mine.transport = static_cast<std::uint64_t>(options_.method);
+    const status gathered = gather_records(mine, all, call.operation);
     return gathered.ok() ? detail::compare_records(all, size_, rank_, call) : gathered;
   }
 
