@@ -116,8 +116,7 @@ void check_results(const gathered_heads& group, index_t rank,
 
 /// Nothing was written that is not part of a result.
 template <class Payload, log_base Base>
-void check_untouched(const rank_memory<Payload, Base>& mine, const std::string& who,
-                     outcome& result) {
+void check_untouched(rank_memory<Payload, Base>& mine, const std::string& who, outcome& result) {
   const index_t unused = mine.tiled - mine.heads;
   bool intact = true;
   for (index_t row = 0; row < mine.rows; ++row) {
@@ -127,12 +126,9 @@ void check_untouched(const rank_memory<Payload, Base>& mine, const std::string& 
              is_poison(mine.partial_lse.data() + first, unused);
   }
   result.require(intact, who + ": heads behind the live ones were written");
-  result.require(mine.query.guards_intact() && mine.gathered.guards_intact() &&
-                     mine.partial.guards_intact() && mine.partial_lse.guards_intact() &&
-                     mine.output.guards_intact() && mine.merged.guards_intact() &&
-                     mine.gather_workspace.guards_intact() &&
-                     mine.scatter_workspace.guards_intact(),
-                 who + ": memory around a buffer was written");
+  bool guards_intact = true;
+  mine.for_each_buffer([&](auto& one) { guards_intact = guards_intact && one.guards_intact(); });
+  result.require(guards_intact, who + ": memory around a buffer was written");
 }
 
 }  // namespace demo

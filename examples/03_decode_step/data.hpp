@@ -57,6 +57,7 @@ class poisoned {
   T& operator[](index_t i) { return data()[i]; }
   const T& operator[](index_t i) const { return data()[i]; }
   std::span<T> span() { return {data(), static_cast<std::size_t>(count_)}; }
+  std::span<std::byte> with_guards() { return bytes_; }
 
   bool guards_intact() const {
     return is_poison(bytes_.data(), guard) &&

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 
-// One decode step of a DCP group, on in-process ranks, for the shapes of real models; each rank's
-// result is compared with the same attention computed unsharded in float64.
+// One decode step of a DCP group, on in-process ranks (threads, on the host or on GPUs), for the
+// shapes of real models; each rank's result is compared with the same attention computed unsharded
+// in float64.
 //
 // The step itself is step.hpp. Read that first; everything else here feeds it or checks it.
 
@@ -87,6 +88,10 @@ int main(int count, char** words) {
   if (!chosen.error.empty()) {
     std::fprintf(stderr, "03_decode_step: %s\n", chosen.error.c_str());
     return 2;
+  }
+  if (const std::string missing = why_not_on(chosen.device); !missing.empty()) {
+    std::fprintf(stderr, "03_decode_step: %s\n", missing.c_str());
+    return 77;
   }
   std::vector<int> counts;
   for (const factor& one : chosen.levels) counts.push_back(static_cast<int>(one.levels.size()));

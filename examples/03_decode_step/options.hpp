@@ -22,6 +22,7 @@ struct options {
   std::vector<geometry> shapes;  ///< what the levels of by_geometry count
   std::vector<index_t> lengths;  ///< empty: mixed_lengths() of each run
   index_t seed = 1;
+  device_kind device = device_kind::host;
   bool own = false;  ///< something was chosen: no long run
   bool full = false;
   bool json = false;
@@ -49,13 +50,14 @@ inline constexpr const char* usage =
   --peers NAME       outermost or inside-heads: where the peers stand in a message
   --base NAME        e or two: the base of the LSEs
   --seed N           of queries and keys (1)
+  --device NAME      host or cuda: where the collectives run (host)
   --full             every combination, not only each pair
   --list             the runs, without running them
   --json             one JSON object a line
   --help
 
 What is not given takes all its values (in brackets) over the runs, so that each pair of values of
-two options meets. Exit status: 0 all exact, 1 something is off, 2 wrong arguments.
+two options meets. Exit status: 0 all exact, 1 something is off, 2 wrong arguments, 77 no GPU.
 )";
 
 /// Why `text` cannot be; empty where it can. Numbers go to `into`.
@@ -176,6 +178,12 @@ inline options parse_arguments(const std::vector<std::string>& words) {
       {"--tp", number(wanted.tp, 1, 4096)},
       {"--dcp", number(wanted.dcp, 1, 4096)},
       {"--seed", number(chosen.seed, 0, INT64_MAX)},
+      {"--device",
+       [&](std::string_view text) {
+         chosen.device = text == "cuda" ? device_kind::cuda : device_kind::host;
+         const bool known_name = text == "cuda" || text == "host";
+         return known_name ? "" : "'" + std::string(text) + "' is none of host, cuda";
+       }},
       {"--lengths", [&](std::string_view text) { return read_lengths(text, chosen.lengths); }}};
   for (std::size_t f = by_geometry + 1; f < factor_count; ++f) {
     valued["--" + std::string(known[f].name)] = [&, f](std::string_view text) {
@@ -193,7 +201,7 @@ inline options parse_arguments(const std::vector<std::string>& words) {
     } else if (i + 1 == words.size()) {
       chosen.error = words[i] + " needs a value";
     } else {
-      chosen.own = true;
+      chosen.own = chosen.own || option->first != "--device";
       const std::string wrong = option->second(words[++i]);
       if (!wrong.empty()) chosen.error = option->first + ": " + wrong;
     }

@@ -11,9 +11,10 @@
 namespace demo {
 
 /// The decode step of all ranks of one group.
-template <class Payload, log_base Base>
+template <class Place, class Payload, log_base Base>
 step_facts run_group(const setting& how, const gathered_heads& group,
-                     std::span<const std::int32_t> candidates, in_process_group& transport,
+                     std::span<const std::int32_t> candidates,
+                     typename Place::group_type& transport,
                      std::vector<rank_memory<Payload, Base>>& ranks, outcome& result) {
   std::vector<status> done(ranks.size());
   std::vector<step_facts> facts(ranks.size());
@@ -27,9 +28,12 @@ step_facts run_group(const setting& how, const gathered_heads& group,
                    fix<axis::head>(fix<axis::token>(query, row), h));
       }
     }
-    in_process handle = transport.rank(static_cast<int>(r)).value();
+    Place place;
+    const status opened = place.open(r, mine);
+    auto handle = place.join(transport, r);
     done[me] = with_cache(how, kv_shard{how.split(), r}, [&](const auto& cache) {
-      return decode_step(how, cache, candidates, handle, mine, facts[me]);
+      if (!opened.ok()) return handle.refuse(opened);
+      return decode_step(how, cache, candidates, place, handle, mine, facts[me]);
     });
   });
   for (index_t r = 0; r < how.shape.dcp; ++r) {
@@ -41,8 +45,9 @@ step_facts run_group(const setting& how, const gathered_heads& group,
 
 /// Combines again with NaN in place of all that the dummies brought: the real heads keep their
 /// bits.
-template <class Payload, log_base Base>
-void check_dummies(const setting& how, const gathered_heads& group, in_process_group& transport,
+template <class Place, class Payload, log_base Base>
+void check_dummies(const setting& how, const gathered_heads& group,
+                   typename Place::group_type& transport,
                    std::vector<rank_memory<Payload, Base>>& ranks, outcome& result) {
   const auto before = ranks;
   std::vector<status> done(ranks.size());
@@ -53,9 +58,12 @@ void check_dummies(const setting& how, const gathered_heads& group, in_process_g
       make_poison(mine.partial.data() + first * latent, group.dummies() * latent);
       make_poison(mine.partial_lse.data() + first, group.dummies());
     }
-    in_process handle = transport.rank(static_cast<int>(r)).value();
+    Place place;
+    const status opened = place.open(r, mine);
+    auto handle = place.join(transport, r);
     step_facts again;
-    done[static_cast<std::size_t>(r)] = combine(how, handle, mine, again);
+    done[static_cast<std::size_t>(r)] =
+        opened.ok() ? combine(how, place, handle, mine, again) : handle.refuse(opened);
   });
   bool same = true;
   for (index_t r = 0; r < how.shape.dcp; ++r) {
@@ -72,7 +80,7 @@ void check_dummies(const setting& how, const gathered_heads& group, in_process_g
   result.require(same, "dummy heads changed the bits of real ones");
 }
 
-template <class Payload, log_base Base>
+template <class Place, class Payload, log_base Base>
 outcome run_as(const setting& how) {
   using clock = std::chrono::steady_clock;
   outcome result;
@@ -90,19 +98,19 @@ outcome run_as(const setting& how) {
     std::vector<rank_memory<Payload, Base>> ranks(static_cast<std::size_t>(how.shape.dcp),
                                                   rank_memory<Payload, Base>(how, group));
     // Attention to a long sequence on a slow machine must not look like a lost rank.
-    in_process_group transport(static_cast<int>(how.shape.dcp), std::chrono::minutes(30));
-    result.facts = run_group(how, group, candidates, transport, ranks, result);
+    typename Place::group_type transport(static_cast<int>(how.shape.dcp), std::chrono::minutes(30));
+    result.facts = run_group<Place>(how, group, candidates, transport, ranks, result);
     result.step_seconds += lap();
     if (!result.ok()) break;
 
     for (index_t r = 0; r < how.shape.dcp; ++r) {
-      const auto& mine = ranks[static_cast<std::size_t>(r)];
+      auto& mine = ranks[static_cast<std::size_t>(r)];
       check_results(group, r, ranks, expected, result);
       check_untouched(mine, "rank " + std::to_string(group.group.member(r)), result);
       result.bits.add(mine.output.data(), mine.output.size());
       result.bits.add(mine.merged.data(), mine.merged.size());
     }
-    if (group.dummies() > 0) check_dummies(how, group, transport, ranks, result);
+    if (group.dummies() > 0) check_dummies<Place>(how, group, transport, ranks, result);
     result.check_seconds += lap();
   }
   result.require(result.output.beyond == 0, std::to_string(result.output.beyond) + " of " +
@@ -114,16 +122,25 @@ outcome run_as(const setting& how) {
   return result;
 }
 
-/// A run with its types. One source file for each payload, to be compiled side by side.
-template <class Payload>
-outcome run_with(const setting& how) {
-  return how.base == log_base::e ? run_as<Payload, log_base::e>(how)
-                                 : run_as<Payload, log_base::two>(how);
+template <class Place, class Payload>
+outcome run_at(const setting& how) {
+  return how.base == log_base::e ? run_as<Place, Payload, log_base::e>(how)
+                                 : run_as<Place, Payload, log_base::two>(how);
 }
 
-extern template outcome run_with<bf16>(const setting&);
-extern template outcome run_with<fp16>(const setting&);
-extern template outcome run_with<float>(const setting&);
+/// A run with its types, at the place that this program is for. One source file for each payload,
+/// to be compiled side by side.
+template <class Payload>
+outcome run_with(const setting& how);
+template <>
+outcome run_with<bf16>(const setting& how);
+template <>
+outcome run_with<fp16>(const setting& how);
+template <>
+outcome run_with<float>(const setting& how);
+
+/// Why this program cannot run there, on this machine; empty where it can.
+std::string why_not_on(device_kind device);
 
 inline outcome run(const setting& how) {
   switch (how.payload) {

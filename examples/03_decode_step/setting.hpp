@@ -79,6 +79,7 @@ enum factor_id {
 enum class attention_kind { dense, sparse };
 enum class cache_kind { bf16, fp8_ds_mla };
 enum class payload_kind { bf16, fp16, fp32 };
+enum class device_kind { host, cuda };
 /// A page size that is no power of two: 37, or three blocks where a block is larger than a token.
 inline constexpr index_t odd_page = 0;
 

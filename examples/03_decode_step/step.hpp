@@ -3,12 +3,12 @@
 #pragma once
 
 // The decode step itself: what each rank of a DCP group does, in three calls. The rest of the demo
-// makes its inputs and checks its results.
+// makes its inputs and checks its results. Collectives run in the host's memory or on GPUs, by
+// Place (place.hpp); attention is the host's reference.
 
 #include <headwise/headwise.hpp>
 #include <headwise/reference/localize_topk.hpp>
 #include <headwise/reference/mla_decode.hpp>
-#include <headwise/transport/in_process.hpp>
 
 #include "data.hpp"
 
@@ -73,6 +73,12 @@ struct rank_memory {
         scatter_workspace(
             lse_reduce_scatter_bytes<Payload>({how.shape.dcp, rows, own_heads, latent}, how.format)
                 .value()) {}
+
+  template <class F>
+  void for_each_buffer(F f) {
+    f(query), f(gathered), f(partial), f(partial_lse), f(output), f(merged);
+    f(gather_workspace), f(scatter_workspace);
+  }
 
   // The live heads of the kernel's buffers. None of the slices can fail, as heads <= tiled.
   auto gathered_query() {
@@ -139,41 +145,47 @@ status attend(const setting& how, const kv_cache<Record>& cache,
 }
 
 /// Puts the partial results of the group together, into `mine.output` and `mine.merged`.
-template <class Payload, log_base Base>
-status combine(const setting& how, in_process& group, rank_memory<Payload, Base>& mine,
+template <class Place, class Group, class Payload, log_base Base>
+status combine(const setting& how, Place& place, Group& group, rank_memory<Payload, Base>& mine,
                step_facts& facts) {
-  const auto output = heads_view<latent>(mine.output.data(), mine.rows, mine.own_heads);
-  const auto merged = lse_view(mine.merged.data(), mine.rows, mine.own_heads);
+  const status sent = place.send();
+  if (!sent.ok()) return group.refuse(sent);
+  const auto output = place(heads_view<latent>(mine.output.data(), mine.rows, mine.own_heads));
+  const auto merged = place(lse_view(mine.merged.data(), mine.rows, mine.own_heads));
   const reduce_scatter_options options{how.format, route_preference::automatic};
   // [snippet: reduce_scatter]
   const typename known_partials<Payload>::type known{};
-  return dispatch(mine.partial_heads(), known, [&](const auto& partial) -> status {
+  const auto reduce_scatter = [&](const auto& partial) -> status {
     using partial_layout = typename std::remove_cvref_t<decltype(partial)>::layout_type;
     const auto partial_lse =
-        refine<lse_of<partial_layout>>(mine.partial_lse_heads(), "partial_lse");
+        refine<lse_of<partial_layout>>(place(mine.partial_lse_heads()), "partial_lse");
     if (!partial_lse.ok()) return partial_lse.why();
 
     facts.scatter = route_reduce_scatter(partial, partial_lse.value(), group.size(), options.format,
                                          false, options.preference);
     facts.partial = described(partial);
     facts.partial_lse = described(partial_lse.value());
-    return lse_reduce_scatter<Base>(host_executor{}, group, partial, partial_lse.value(), output,
-                                    merged, mine.scatter_workspace.span(), options);
-  });
+    return lse_reduce_scatter<Base>(place.executor, group, partial, partial_lse.value(), output,
+                                    merged, place(mine.scatter_workspace.span()), options);
+  };
+  const status combined = dispatch(place(mine.partial_heads()), known, reduce_scatter);
   // [/snippet]
+  return combined.ok() ? place.fetch() : combined;
 }
 
 /// One rank's decode step: its own heads of the query in `mine.query`, its own keys in `cache`.
-template <class Record, class Payload, log_base Base>
+template <class Record, class Place, class Group, class Payload, log_base Base>
 status decode_step(const setting& how, const kv_cache<Record>& cache,
-                   std::span<const std::int32_t> candidates, in_process& group,
+                   std::span<const std::int32_t> candidates, Place& place, Group& group,
                    rank_memory<Payload, Base>& mine, step_facts& facts) {
+  const status sent = place.send();
+  if (!sent.ok()) return group.refuse(sent);
   // [snippet: gather]
   // The heads of all ranks side by side, in a buffer as wide as the kernel's tiles.
-  const auto query = heads_view<head_dim>(mine.query.data(), mine.rows, mine.own_heads);
-  const auto gathered = mine.gathered_query();
+  const auto query = place(heads_view<head_dim>(mine.query.data(), mine.rows, mine.own_heads));
+  const auto gathered = place(mine.gathered_query());
   const status got_heads =
-      all_gather_heads(host_executor{}, group, query, gathered, mine.gather_workspace.span());
+      all_gather_heads(place.executor, group, query, gathered, place(mine.gather_workspace.span()));
   if (!got_heads.ok()) return got_heads;
   // [/snippet]
   facts.gather = route_all_gather(query, gathered, group.size(), route_preference::automatic);
@@ -184,10 +196,12 @@ status decode_step(const setting& how, const kv_cache<Record>& cache,
           .value()
           .bytes_per_peer();
 
-  const status attended =
-      attend(how, cache, candidates, gathered, mine.partial_heads(), mine.partial_lse_heads());
+  const status fetched = place.fetch();
+  const status attended = fetched.ok() ? attend(how, cache, candidates, mine.gathered_query(),
+                                                mine.partial_heads(), mine.partial_lse_heads())
+                                       : fetched;
   if (!attended.ok()) return group.refuse(attended);  // and the peers do not wait for this rank
-  return combine(how, group, mine, facts);
+  return combine(how, place, group, mine, facts);
 }
 
 }  // namespace demo

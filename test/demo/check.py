@@ -41,6 +41,7 @@ REFUSED = {
     "--payload fp8": ["'fp8' is none of bf16, fp16, fp32"],
     "--lse nowhere": ["'nowhere' is none of plane, inline"],
     "--peers inside": ["'inside' is none of outermost, inside-heads"],
+    "--device gpu": ["--device: 'gpu' is none of host, cuda"],
     "--base 10": ["'10' is none of e, two"],
     "--seed -1": ["--seed: '-1' is no number"],
     "--seed": ["--seed needs a value"],
@@ -195,6 +196,14 @@ def table():
     return wrong(code == 0 and not missing, "exit status", code, "missing", missing, "\n" + out)
 
 
+def devices():
+    """The host is the default; this program has no CUDA, and says so."""
+    code, out, err = demo("--device", "cuda")
+    if code != 77 or out or err.count("\n") != 1 or "without CUDA" not in err:
+        return f"--device cuda: exit status {code}, {out!r} {err!r}"
+    return wrong(bits_of(*ONE, *FORM, "--device", "host") == bits_of(*ONE, *FORM), "other bits")
+
+
 def straight():
     """One row: all parts are runs, and nothing is packed."""
     runs, _ = json_of(*ONE, *FORM, "--lengths", "300", "--q", "1")
@@ -205,7 +214,7 @@ def straight():
 report = checks.Report()
 report.check_all((f"refuses {arguments}", refusal(arguments, expected))
                  for arguments, expected in REFUSED.items())
-for function in (help_and_list, table, straight, every_geometry, own_geometries, fixed_bits,
+for function in (help_and_list, table, straight, devices, every_geometry, own_geometries, fixed_bits,
                  same_bits_every_way, default_runs):
     name = function.__name__.replace("_", " ")
     try:

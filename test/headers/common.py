@@ -37,12 +37,13 @@ def arguments():
     parser.add_argument("--gencode", nargs="*", default=[])
     parser.add_argument("--listed", nargs="*", default=[])
     parser.add_argument("--build", default="")
+    parser.add_argument("--report", default="")
     return parser.parse_args(separate_flags(sys.argv[1:]))
 
 
 def separate_flags(words):
     """argparse takes a value such as -gencode=... for an option; a leading space stops it."""
-    ours = {"--cxx", "--nvcc", "--gencode", "--listed", "--build", "--help"}
+    ours = {"--cxx", "--nvcc", "--gencode", "--listed", "--build", "--report", "--help"}
     return [word if word in ours or not word.startswith("-") else " " + word for word in words]
 
 

@@ -10,6 +10,7 @@
 
 #include <set>
 #include <string>
+#include <type_traits>
 
 using namespace headwise;
 
@@ -213,6 +214,78 @@ TEST_CASE("route: heads that do not divide are left to the call to refuse") {
   CHECK(automatic(token_major(4, 22, 32, 512), lse_plane(4, 22, 32, 1), 3).payload == gaps);
   CHECK(automatic(token_major(4, 22, 32, 512), lse_plane(4, 22, 32, 1), 0).payload == gaps);
   CHECK(automatic(token_major(4, 0, 32, 512), lse_plane(4, 0, 32, 1), 2).payload == gaps);
+}
+
+TEST_CASE("travels_in_parts: asks only what is the same on all ranks, and whether it can pay") {
+  const auto parts = [](index_t tokens, wire_order order, const message_format& format = {},
+                        index_t straight_from = 0) {
+    return travels_in_parts(message_plan::make<bf16>({2, tokens, 11, 512}, format, order).value(),
+                            straight_from);
+  };
+  constexpr auto token_first = wire_order::token_major;
+  constexpr auto head_first = wire_order::head_major;
+  // Several tokens, outermost: every rank packs, and packs into one message.
+  CHECK_FALSE(parts(2, token_first));
+  CHECK_FALSE(parts(4096, token_first));
+  CHECK(parts(1, token_first));
+  CHECK(parts(0, token_first));
+  CHECK(parts(1, head_first));
+  CHECK(parts(4096, head_first));
+  for (const wire_order order : {token_first, head_first}) {
+    for (const index_t tokens : {0, 1, 4}) {
+      // With the LSEs inside the rows there is one part; of a format whose peers are no runs, the
+      // message cannot be one.
+      CHECK_FALSE(parts(tokens, order, {lse_placement::inline_bits}));
+      CHECK(parts(tokens, order, {lse_placement::plane, peer_placement::inside_heads}));
+      CHECK(parts(tokens, order, {lse_placement::inline_bits, peer_placement::inside_heads}));
+    }
+  }
+  // 4 tokens of 11 heads are 45232 bytes to each peer.
+  CHECK(parts(4, head_first, {}, 45232));
+  CHECK_FALSE(parts(4, head_first, {}, 45233));
+  CHECK(parts(4, head_first, {lse_placement::plane, peer_placement::inside_heads}, 1 << 20));
+}
+
+TEST_CASE("travels_in_parts: whatever goes straight travels in parts") {
+  const auto check = [](const auto& output, const auto& lse, const message_format& format) {
+    const message_shape shape{2, output.template extent<axis::token>(),
+                              output.template extent<axis::head>() / 2,
+                              output.template extent<axis::head_dim>()};
+    const message_plan plan =
+        message_plan::make<bf16>(shape, format,
+                                 wire_order_of<std::remove_cvref_t<decltype(output)>>())
+            .value();
+    int straight_ones = 0;
+    for (const index_t from : {index_t{0}, plan.bytes_per_peer(), plan.bytes_per_peer() + 1}) {
+      for (const bool masked : {false, true}) {
+        const auto ways =
+            route_reduce_scatter(output, lse, 2, format, masked, route_preference::automatic, from);
+        const bool straight_one = ways.payload.which == way::straight;
+        CHECK((!straight_one || travels_in_parts(plan, from)));
+        CHECK((ways.lse.which != way::straight || straight_one));
+        if (ways.payload.reason == route_reason::one_transfer) {
+          CHECK(from > plan.bytes_per_peer());
+          CHECK_FALSE(travels_in_parts(plan, from));
+        }
+        straight_ones += straight_one ? 1 : 0;
+      }
+    }
+    return straight_ones;
+  };
+  int straight_ones = 0;
+  for (const auto lse : {lse_placement::plane, lse_placement::inline_bits}) {
+    for (const auto peer : {peer_placement::outermost, peer_placement::inside_heads}) {
+      for (const index_t tokens : {0, 1, 2, 5}) {
+        const auto lses = lse_plane(tokens, 22, 32, 1);
+        const auto by_head = lse_plane(tokens, 22, 1, tokens);
+        straight_ones += check(token_major(tokens, 22, 22, 512), lses, {lse, peer});
+        straight_ones += check(token_major(tokens, 22, 32, 512), lses, {lse, peer});
+        straight_ones += check(head_major(tokens, 22, tokens, 512), by_head, {lse, peer});
+        straight_ones += check(head_major(tokens, 22, tokens + 1, 512), by_head, {lse, peer});
+      }
+    }
+  }
+  CHECK(straight_ones > 0);
 }
 
 TEST_CASE("route: every way, reason and preference has a name of its own") {

@@ -55,6 +55,25 @@ constexpr index_t place_of(const view<T, layout<Dims...>, Space>&) noexcept {
   return place;
 }
 
+/// What all_gather_heads() asks of its operands.
+template <class Local, class Gathered>
+status check_gather(index_t ranks, index_t own, const Local& local,
+                    const Gathered& gathered) noexcept {
+  const status ranks_ok = require_supported_ranks(ranks);
+  if (!ranks_ok.ok()) return ranks_ok;
+  const status local_ok = validate("local", local);
+  if (!local_ok.ok()) return local_ok;
+  const status gathered_ok = validate_target("gathered", gathered);
+  if (!gathered_ok.ok()) return gathered_ok;
+  const index_t heads = (checked_size(local.template extent<axis::head>()) * ranks).value();
+  const status fits =
+      same_extents("gathered", gathered, "holds the heads of all ranks",
+                   replace_dim<axis::head>(local.layout(), dim<axis::head>(heads, 0)));
+  if (!fits.ok() || same_place(local, heads_of(gathered, ranks, own))) return fits;
+  return check_apart(memory_of(gathered), "local", local,
+                     "shares memory with gathered, out of its place (bytes in common)");
+}
+
 /// route_all_gather(), and what the transport asks of it.
 template <class Transport, class Local, class Gathered>
 constexpr gather_route gather_route_over(const Local& local, const Gathered& gathered,
@@ -102,30 +121,14 @@ status all_gather_heads(const Executor& executor, Transport& group, const Local&
   const index_t heads = local.template extent<axis::head>();
   const index_t head_dim = local.template extent<axis::head_dim>();
 
-  const auto check = [&]() -> status {
-    const status local_ok = validate("local", local);
-    if (!local_ok.ok()) return local_ok;
-    const status gathered_ok = validate_target("gathered", gathered);
-    if (!gathered_ok.ok()) return gathered_ok;
-    const index_t all_heads = (checked_size(heads) * ranks).value();
-    return detail::same_extents(
-        "gathered", gathered, "holds the heads of all ranks",
-        detail::replace_dim<axis::head>(local.layout(), dim<axis::head>(all_heads, 0)));
-  };
-  const status checked = check();
+  const status checked = detail::check_gather(ranks, group.rank(), local, gathered);
   if (!checked.ok()) return detail::refuse(group, checked);
   const auto parts = headwise::split<axis::head, axis::rank, axis::head>(gathered, ranks);
   if (!parts.ok()) return detail::refuse(group, parts.why());
-  // This rank's own heads may stand in their place already, and nowhere else in `gathered`.
   const auto place = fix<axis::rank>(parts.value(), group.rank());
-  const bool in_place = detail::same_place(local, place);
-  if (!in_place) {
-    const status apart =
-        detail::check_apart(detail::memory_of(gathered), "local", local,
-                            "shares memory with gathered, out of its place (bytes in common)");
-    if (!apart.ok()) return detail::refuse(group, apart);
+  if (ranks == 1) {
+    return detail::same_place(local, place) ? status{} : executor.materialize(local, place);
   }
-  if (ranks == 1) return in_place ? status{} : executor.materialize(local, place);
 
   const result<index_t> needed = all_gather_heads_bytes<element>({ranks, tokens, heads, head_dim});
   if (!needed.ok()) return detail::refuse(group, needed.why());

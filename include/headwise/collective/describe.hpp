@@ -83,25 +83,6 @@ void put_call(text_sink& out, const char* name, const Transport& group,
   out.put(", ");
 }
 
-/// What all_gather_heads() asks of its operands.
-template <class Local, class Gathered>
-status check_gather(index_t ranks, index_t own, const Local& local,
-                    const Gathered& gathered) noexcept {
-  const status ranks_ok = require_supported_ranks(ranks);
-  if (!ranks_ok.ok()) return ranks_ok;
-  const status local_ok = validate("local", local);
-  if (!local_ok.ok()) return local_ok;
-  const status gathered_ok = validate_target("gathered", gathered);
-  if (!gathered_ok.ok()) return gathered_ok;
-  const index_t heads = (checked_size(local.template extent<axis::head>()) * ranks).value();
-  const status fits =
-      same_extents("gathered", gathered, "holds the heads of all ranks",
-                   replace_dim<axis::head>(local.layout(), dim<axis::head>(heads, 0)));
-  if (!fits.ok() || same_place(local, heads_of(gathered, ranks, own))) return fits;
-  return check_apart(memory_of(gathered), "local", local,
-                     "shares memory with gathered, out of its place (bytes in common)");
-}
-
 }  // namespace detail
 
 /// Writes what lse_reduce_scatter() would do with these operands, a line each for the operands, for
@@ -126,19 +107,11 @@ std::size_t describe_lse_reduce_scatter(const Executor& executor, Transport& gro
   out.put(", base ");
   out.put(to_string(Base));
   const auto planned = message_plan::make<element>(shape, options.format, wire_order_of<Output>());
+  const index_t own_rank = group.rank();
   status can = require_supported_ranks(ranks);
   if (can.ok()) {
-    can = detail::check_reduce_scatter<Base>(ranks, partial_output, partial_lse, output, merged_lse,
-                                             valid, sink);
-  }
-  const index_t own_rank = group.rank();
-  if (can.ok()) {
-    can = detail::check_in_place("partial_output", partial_output,
-                                 detail::heads_of(partial_output, ranks, own_rank), output);
-  }
-  if (can.ok()) {
-    can = detail::check_in_place("partial_lse", partial_lse,
-                                 detail::heads_of(partial_lse, ranks, own_rank), merged_lse);
+    can = detail::check_reduce_scatter<Base>(ranks, own_rank, partial_output, partial_lse, output,
+                                             merged_lse, valid, sink);
   }
   if (can.ok()) can = planned.why();
   if (!can.ok()) {

@@ -80,15 +80,6 @@ struct exchange_chunks {
   }
 };
 
-/// The heads of one rank in an operand with those of all. Precondition: their number divides.
-template <class Operand>
-constexpr auto heads_of(const Operand& operand, index_t ranks, index_t rank) noexcept {
-  return fix_unchecked<axis::rank>(
-      split_unchecked<axis::head, axis::rank, axis::head, dynamic_extent, dynamic_extent>(
-          operand, ranks, operand.template extent<axis::head>() / ranks),
-      rank);
-}
-
 /// Adds one plane, sent out of `operand` (over token and head at least, with the heads of all
 /// peers) where it goes straight, and else out of `packed`; it arrives in `incoming`. What a rank
 /// has for itself stays where it is.
@@ -123,34 +114,6 @@ constexpr call_signature reduce_scatter_signature(const message_plan& plan, elem
           !in_parts};
 }
 
-template <log_base Base, class Output, class Lse, class Result, class Merged, class Valid,
-          class Sink>
-constexpr status check_reduce_scatter(index_t ranks, const Output& partial_output,
-                                      const Lse& partial_lse, const Result& output,
-                                      const Merged& merged_lse, const Valid& valid,
-                                      const Sink& sink) noexcept {
-  using element = typename Output::value_type;
-  static_assert(same_bits<element, typename Result::value_type>,
-                "headwise: output has the element type of partial_output");
-  static_assert(dim_type<typename Output::layout_type, axis::head>::static_extent != 0,
-                "headwise: lse_reduce_scatter: there are no heads");
-  const status partial_ok = check_partial<Base>(partial_output, partial_lse);
-  if (!partial_ok.ok()) return partial_ok;
-  const index_t tokens = partial_output.template extent<axis::token>();
-  const index_t heads = partial_output.template extent<axis::head>();
-  const status valid_ok = check_valid(valid, tokens);
-  if (!valid_ok.ok()) return valid_ok;
-  const status combined_ok = check_combined<Base>(output, merged_lse, sink);
-  if (!combined_ok.ok()) return combined_ok;
-  if (heads < 1 || heads % ranks != 0) {
-    return failure(errc::shape_mismatch, "partial_output",
-                   "its heads are a positive multiple of the number of ranks (expected)", heads,
-                   ranks, axis::head::name);
-  }
-  return same_extents("output", output, "is one rank's part of partial_output",
-                      heads_of(partial_output, ranks, 0).layout());
-}
-
 /// A result is written while `partial` is still read, element by element: it may take the place of
 /// this rank's own part, and no other place in there. Errors: overlap.
 template <class Partial, class Own, class Result>
@@ -175,6 +138,47 @@ status check_result(const char* name, const Operand& operand,
     return check_apart(memory_of(result), name, operand,
                        "shares memory with a result (bytes in common)");
   }
+}
+
+template <log_base Base, class Output, class Lse, class Result, class Merged, class Valid,
+          class Sink>
+status check_reduce_scatter(index_t ranks, index_t own_rank, const Output& partial_output,
+                            const Lse& partial_lse, const Result& output, const Merged& merged_lse,
+                            const Valid& valid, const Sink& sink) noexcept {
+  using element = typename Output::value_type;
+  static_assert(same_bits<element, typename Result::value_type>,
+                "headwise: output has the element type of partial_output");
+  static_assert(dim_type<typename Output::layout_type, axis::head>::static_extent != 0,
+                "headwise: lse_reduce_scatter: there are no heads");
+  const status partial_ok = check_partial<Base>(partial_output, partial_lse);
+  if (!partial_ok.ok()) return partial_ok;
+  const index_t tokens = partial_output.template extent<axis::token>();
+  const index_t heads = partial_output.template extent<axis::head>();
+  const status valid_ok = check_valid(valid, tokens);
+  if (!valid_ok.ok()) return valid_ok;
+  const status combined_ok = check_combined<Base>(output, merged_lse, sink);
+  if (!combined_ok.ok()) return combined_ok;
+  if (heads < 1 || heads % ranks != 0) {
+    return failure(errc::shape_mismatch, "partial_output",
+                   "its heads are a positive multiple of the number of ranks (expected)", heads,
+                   ranks, axis::head::name);
+  }
+  const auto own_output = heads_of(partial_output, ranks, own_rank);
+  const auto own_lse = heads_of(partial_lse, ranks, own_rank);
+  const status output_fits =
+      same_extents("output", output, "is one rank's part of partial_output", own_output.layout());
+  if (!output_fits.ok()) return output_fits;
+  for (const status& apart :
+       {check_in_place("partial_output", partial_output, own_output, output),
+        check_in_place("partial_lse", partial_lse, own_lse, merged_lse),
+        check_result("partial_lse", partial_lse, output),
+        check_result("partial_output", partial_output, merged_lse),
+        check_result("merged_lse", merged_lse, output), check_result("valid", valid, output),
+        check_result("sink", sink, output), check_result("valid", valid, merged_lse),
+        check_result("sink", sink, merged_lse)}) {
+    if (!apart.ok()) return apart;
+  }
+  return {};
 }
 
 }  // namespace detail
@@ -212,23 +216,12 @@ status lse_reduce_scatter(const Executor& executor, Transport& group, const Outp
   const index_t ranks = group.size();
   const status ranks_ok = require_supported_ranks(ranks);
   if (!ranks_ok.ok()) return ranks_ok;
-  const status operands_ok = detail::check_reduce_scatter<Base>(ranks, partial_output, partial_lse,
-                                                                output, merged_lse, valid, sink);
+  const status operands_ok = detail::check_reduce_scatter<Base>(
+      ranks, group.rank(), partial_output, partial_lse, output, merged_lse, valid, sink);
   if (!operands_ok.ok()) return detail::refuse(group, operands_ok);
   const index_t own_rank = group.rank();
   const shard own{detail::heads_of(partial_output, ranks, own_rank),
                   detail::heads_of(partial_lse, ranks, own_rank), valid};
-  for (const status& apart :
-       {detail::check_in_place("partial_output", partial_output, own.output, output),
-        detail::check_in_place("partial_lse", partial_lse, own.partial_lse, merged_lse),
-        detail::check_result("partial_lse", partial_lse, output),
-        detail::check_result("partial_output", partial_output, merged_lse),
-        detail::check_result("merged_lse", merged_lse, output),
-        detail::check_result("valid", valid, output), detail::check_result("sink", sink, output),
-        detail::check_result("valid", valid, merged_lse),
-        detail::check_result("sink", sink, merged_lse)}) {
-    if (!apart.ok()) return detail::refuse(group, apart);
-  }
   if (ranks == 1) {
     return executor.template lse_combine<Base>(own, output, merged_lse, sink, policy);
   }

@@ -71,6 +71,15 @@ constexpr bool same_place(const view<T, From, SpaceA>& one,
                                    ...);
 }
 
+/// The heads of one rank in an operand with those of all. Precondition: their number divides.
+template <class Operand>
+constexpr auto heads_of(const Operand& operand, index_t ranks, index_t rank) noexcept {
+  return fix_unchecked<axis::rank>(
+      split_unchecked<axis::head, axis::rank, axis::head, dynamic_extent, dynamic_extent>(
+          operand, ranks, operand.template extent<axis::head>() / ranks),
+      rank);
+}
+
 /// Tells the peers that this rank cannot make the call, where the transport has a way to, so that
 /// they do not wait for it; returns the reason.
 template <transport Transport>

@@ -9,6 +9,7 @@
 
 #include <cuda_runtime.h>
 
+#include <type_traits>
 #include <utility>
 
 // What all kernels share: how they are launched and how a row of the work finds its place. They
@@ -36,6 +37,11 @@ struct on_stream {
 
   constexpr on_stream(cudaStream_t where = nullptr,
                       bool early = false) noexcept  // NOLINT: implicit
+      : stream(where), overlap(early) {}
+  /// From what stands for a stream.
+  template <class Stream>
+    requires(std::is_class_v<Stream>&& std::is_convertible_v<const Stream&, cudaStream_t>)
+  constexpr on_stream(const Stream& where, bool early = false) noexcept  // NOLINT: implicit
       : stream(where), overlap(early) {}
   constexpr operator cudaStream_t() const noexcept { return stream; }  // NOLINT: implicit
 };

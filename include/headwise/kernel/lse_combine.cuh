@@ -190,7 +190,7 @@ inline constexpr bool head_leads<view<T, layout<dim<axis::head, Extent, Stride>,
 /// vectors in a row than threads; then nothing of the kernel is a loop.
 template <log_base Base, int Width, int Chunk, bool OnePass, class Source, class Output,
           class Merged, class Sink, class Policy>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(256, Width == 16 && !OnePass ? 1 : 0)
     lse_combine_kernel(Source source, Output output, Merged merged, Sink sink, Policy policy,
                        std::uint32_t row_count, row_divider inner, bool merged_in_place) {
   enter_kernel();

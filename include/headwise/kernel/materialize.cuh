@@ -32,8 +32,8 @@ struct copy_job {
 
 template <int Unit>
 __global__ void __launch_bounds__(256)
-    copy_runs_kernel(const std::byte* __restrict__ source, std::byte* __restrict__ target,
-                     copy_job job, unsigned lanes, index_t segments) {
+    copy_runs_kernel(const std::byte* source, std::byte* target, copy_job job, unsigned lanes,
+                     index_t segments) {
   enter_kernel();
   using raw = typename raw_bits<Unit>::type;
   constexpr int unroll = 4;

@@ -44,8 +44,8 @@ __device__ inline message_row find_row(const message_plan& plan, std::byte* mess
 template <log_base Base, int Width, class Output, class Lse, class Valid>
 __global__ void __launch_bounds__(256)
     pack_kernel(Output partial_output, Lse partial_lse, Valid valid, message_plan plan,
-                std::byte* __restrict__ message, index_t left_out, unsigned lanes,
-                std::uint32_t row_count, row_divider inner) {
+                std::byte* message, index_t left_out, unsigned lanes, std::uint32_t row_count,
+                row_divider inner) {
   enter_kernel();
   using element = typename Output::value_type;
   using raw = typename raw_bits<Width>::type;
@@ -89,9 +89,8 @@ __global__ void __launch_bounds__(256)
 
 template <log_base Base, class Lse, class Valid>
 __global__ void __launch_bounds__(256)
-    pack_lse_kernel(Lse partial_lse, Valid valid, message_plan plan,
-                    std::byte* __restrict__ message, index_t left_out, std::uint32_t row_count,
-                    row_divider inner) {
+    pack_lse_kernel(Lse partial_lse, Valid valid, message_plan plan, std::byte* message,
+                    index_t left_out, std::uint32_t row_count, row_divider inner) {
   enter_kernel();
   const std::uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row >= row_count) return;
