@@ -74,6 +74,10 @@ struct rank_state {
   std::byte* workspace = nullptr;
   index_t workspace_bytes = 0;
   float* spacer = nullptr;
+  // In symmetric windows: a query, a gathered one, and a workspace.
+  bf16* local_in_window = nullptr;
+  bf16* gathered_in_window = nullptr;
+  std::byte* workspace_in_window = nullptr;
 
   std::span<std::byte> memory() const {
     return {workspace, static_cast<std::size_t>(workspace_bytes)};
@@ -311,21 +315,26 @@ void bench_gather(std::vector<rank_state>& ranks, index_t tokens, std::FILE* csv
   constexpr index_t heads = 64;
   constexpr index_t width = 576;
   const index_t part = tokens * heads * width;
+  const auto gather = [=](const char* name, bool windows) -> variant {
+    return {name, [=](const rank_state& me) {
+              auto group = nccl::make(me.communicator, me.stream);
+              require(group.why());
+              nccl transport = group.value();
+              const auto rows = [&](bf16* data, index_t count) {
+                return make_view<device>(
+                    data, packed(extent<axis::token>(tokens), extent<axis::head>(count),
+                                 extent<axis::head_dim, width>()));
+              };
+              std::byte* const workspace = windows ? me.workspace_in_window : me.workspace;
+              require(all_gather_heads(
+                  cuda_executor{{me.stream, true}}, transport,
+                  rows(windows ? me.local_in_window : reinterpret_cast<bf16*>(me.partial), heads),
+                  rows(windows ? me.gathered_in_window : me.output, heads * me.ranks),
+                  {workspace, static_cast<std::size_t>(me.workspace_bytes)}));
+            }};
+  };
   const std::vector<variant> variants{
-      {"all_gather_heads",
-       [=](const rank_state& me) {
-         auto group = nccl::make(me.communicator, me.stream);
-         require(group.why());
-         nccl transport = group.value();
-         const auto rows = [&](bf16* data, index_t count) {
-           return make_view<device>(data,
-                                    packed(extent<axis::token>(tokens), extent<axis::head>(count),
-                                           extent<axis::head_dim, width>()));
-         };
-         require(all_gather_heads(cuda_executor{me.stream}, transport,
-                                  rows(reinterpret_cast<bf16*>(me.partial), heads),
-                                  rows(me.output, heads * me.ranks), me.memory()));
-       }},
+      gather("all_gather_heads", false),
       {"bare ncclAllGather, spaced",
        [=](const rank_state& me) {
          require(ncclAllGather(me.partial, me.workspace, static_cast<std::size_t>(2 * part),
@@ -333,11 +342,12 @@ void bench_gather(std::vector<rank_state>& ranks, index_t tokens, std::FILE* csv
          space(me);
        }},
       {"spacer", [](const rank_state& me) { space(me); }},
+      gather("all_gather_heads, symmetric windows", true),
   };
   const comparison of(ranks, variants);
   const double bare = of.time(1) - of.time(2);
-  std::printf("gather %4lld %8.2f %8.2f %8.2f %6.2f\n", (long long)tokens, of.time(0), bare,
-              of.time(0) - bare, of.time(0) / bare);
+  std::printf("gather %4lld %8.2f %8.2f %8.2f %6.2f %8.2f\n", (long long)tokens, of.time(0), bare,
+              of.time(0) - bare, of.time(0) / bare, of.time(3));
   if (csv != nullptr) {
     for (std::size_t v = 0; v < variants.size(); ++v) {
       std::fprintf(csv, "nccl,gather %lldx64x576 N=%zu,\"%s\",warm,%.3f,,,,%.4f,%lld,,\n",
@@ -394,6 +404,26 @@ int main(int argc, char** argv) {
     allocate(me.spacer, 256);
     require(cudaDeviceSynchronize());
   }
+  // Registering is collective: a thread for each rank.
+  std::vector<nccl_window> windows(static_cast<std::size_t>(3 * count));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < count; ++r) {
+    threads.emplace_back([&, r] {
+      rank_state& me = ranks[static_cast<std::size_t>(r)];
+      require(cudaSetDevice(r));
+      const auto in_window = [&](auto*& to, index_t bytes, int which) {
+        const auto size = static_cast<std::size_t>(bytes);
+        require(ncclMemAlloc(reinterpret_cast<void**>(&to), size));
+        auto window = nccl_window::make(me.communicator, {reinterpret_cast<std::byte*>(to), size});
+        require(window.why());
+        windows[static_cast<std::size_t>(3 * r + which)] = std::move(window).value();
+      };
+      in_window(me.local_in_window, most * 64 * 576 * 2, 0);
+      in_window(me.gathered_in_window, most * 128 * 576 * 2, 1);
+      in_window(me.workspace_in_window, me.workspace_bytes, 2);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
   cudaDeviceProp properties{};
   require(cudaGetDeviceProperties(&properties, 0));
   char about[96] = {};

@@ -32,7 +32,7 @@ class cuda_place {
       if (const auto said = cudaGetDeviceCount(&devices); said != cudaSuccess) return said;
       const auto said = cudaSetDevice(static_cast<int>(rank) % devices);
       if (said != cudaSuccess) return said;
-      return cudaStreamCreateWithFlags(&executor.stream, cudaStreamNonBlocking);
+      return cudaStreamCreateWithFlags(&executor.stream.stream, cudaStreamNonBlocking);
     };
     cudaError_t said = begin();
     memory.for_each_buffer([&](auto& which) {

@@ -309,6 +309,62 @@ std::string gather(const rank_context& me) {
 }
 const register_rank_work gather_work("gather", gather);
 
+#if NCCL_VERSION_CODE >= 22703
+/// Out of and into memory in symmetric windows, with new data at each call.
+std::string gather_in_windows(const rank_context& me) {
+  auto made = nccl::make(me.communicator, me.stream);
+  if (!made.ok()) return told("make", made.why());
+  nccl group = made.value();
+  constexpr index_t heads = 64;
+  constexpr index_t width = 576;
+  const index_t all_heads = heads * me.ranks;
+  constexpr std::size_t bytes = std::size_t{64} << 20;
+  std::byte* memory[3] = {};
+  nccl_window windows[3];
+  for (int i = 0; i < 3; ++i) {
+    RANK_NCCL(ncclMemAlloc(reinterpret_cast<void**>(&memory[i]), bytes));
+    auto window = nccl_window::make(me.communicator, {memory[i], bytes});
+    if (!window.ok()) return told("window", window.why());
+    windows[i] = std::move(window).value();
+  }
+  for (const index_t tokens : {1, 16, 64, 16, 1}) {
+    const auto value = [&](index_t rank, index_t i) {
+      return static_cast<std::uint16_t>(mixed(31, {rank, i, tokens}) & 0x7fff);
+    };
+    const index_t part = tokens * heads * width;
+    std::vector<bf16> mine;
+    for (index_t i = 0; i < part; ++i) mine.push_back({value(me.rank, i)});
+    RANK_CUDA(cudaMemcpy(memory[0], mine.data(), mine.size() * 2, cudaMemcpyHostToDevice));
+    RANK_CUDA(cudaMemset(memory[1], 0xff, bytes));
+    RANK_CUDA(cudaDeviceSynchronize());
+    const auto rows = [&](std::byte* data, index_t count) {
+      return make_view<memory_space::device>(
+          reinterpret_cast<bf16*>(data),
+          packed(extent<axis::token>(tokens), extent<axis::head>(count),
+                 extent<axis::head_dim, width>()));
+    };
+    const status came_to = all_gather_heads(cuda_executor{me.stream}, group, rows(memory[0], heads),
+                                            rows(memory[1], all_heads), {memory[2], bytes});
+    if (!came_to.ok()) return told("gather", came_to);
+    RANK_CUDA(cudaStreamSynchronize(me.stream));
+    std::vector<bf16> got(static_cast<std::size_t>(part * me.ranks));
+    RANK_CUDA(cudaMemcpy(got.data(), memory[1], got.size() * 2, cudaMemcpyDeviceToHost));
+    index_t wrong = 0;
+    for (index_t i = 0; i < part * me.ranks; ++i) {
+      const index_t t = i / (all_heads * width);
+      const index_t h = i / width % all_heads;
+      const index_t in_part = (t * heads + h % heads) * width + i % width;
+      wrong += got[static_cast<std::size_t>(i)].bits != value(h / heads, in_part);
+    }
+    if (wrong != 0) return std::to_string(wrong) + " elements are wrong";
+  }
+  for (nccl_window& window : windows) window = {};
+  for (std::byte* one : memory) RANK_NCCL(ncclMemFree(one));
+  return "";
+}
+const register_rank_work window_work("gather_in_windows", gather_in_windows);
+#endif
+
 std::string exchange(const rank_context& me) {
   auto made = nccl::make(me.communicator, me.stream);
   if (!made.ok()) return told("make", made.why());
@@ -512,6 +568,17 @@ TEST_CASE("nccl: a reduce-scatter has the bits of the host, eager and replayed, 
 TEST_CASE("nccl: parity 36: a gather is bit exact, into the leading heads of a wider buffer") {
   for (const int ranks : sizes()) CHECK(on_processes("gather", ranks) == "");
 }
+#if NCCL_VERSION_CODE >= 22703
+TEST_CASE("nccl: a gather within symmetric windows is bit exact") {
+  int devices = 0;
+  REQUIRE(cudaGetDeviceCount(&devices) == cudaSuccess);
+  if (devices < 2) {
+    MESSAGE("left out: ranks of one GPU have no window in common");
+    return;
+  }
+  CHECK(on_processes("gather_in_windows", 2) == "");
+}
+#endif
 TEST_CASE("nccl: L08: an all-to-all moves fp8 as bytes") {
   for (const int ranks : sizes()) CHECK(on_processes("exchange", ranks) == "");
 }

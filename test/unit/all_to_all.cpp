@@ -168,13 +168,13 @@ TEST_CASE("all_to_all: what does not fit is refused on all ranks, and nothing is
   CHECK(sentence(entries_wrong[0]) ==
         "rank_mismatch: send, axis rank: got 2, expected 3: seen on rank 1");
   CHECK(sentence(entries_wrong[2]) == sentence(entries_wrong[0]));
-  // Parts of 24 bytes take 32 each; six of them.
-  const auto room_wrong = run(3, 191);
+  // Three parts of 24 bytes take 80; twice.
+  const auto room_wrong = run(3, 159);
   CHECK(sentence(room_wrong[1]) ==
-        "capacity_exceeded: workspace: got 192, expected 191: more is needed (got) than available "
+        "capacity_exceeded: workspace: got 160, expected 159: more is needed (got) than available "
         "(expected)");
   CHECK(room_wrong[0].code == errc::rank_mismatch);
-  for (const status& one : run(3, 192)) CHECK(one.ok());
+  for (const status& one : run(3, 160)) CHECK(one.ok());
 }
 
 TEST_CASE("all_to_all_bytes: a packed copy of each operand that needs one") {

@@ -427,4 +427,48 @@ class nccl {
 
 static_assert(transport<nccl>);
 
+#if NCCL_VERSION_CODE >= 22703
+
+/// Memory in a symmetric window of a communicator (NCCL 2.27.3), for as long as this lives. NCCL
+/// takes other kernels for an all-gather whose operands both lie in one: from some hundred
+/// kilobytes on, on GPUs of one host, they are faster (docs/measurements.md). What lies in it does
+/// not change.
+class nccl_window {
+ public:
+  nccl_window() noexcept = default;
+  nccl_window(nccl_window&& other) noexcept
+      : communicator_(other.communicator_), window_(other.window_) {
+    other.window_ = nullptr;
+  }
+  nccl_window& operator=(nccl_window&& other) noexcept {
+    const nccl_window given_up = static_cast<nccl_window&&>(*this);
+    communicator_ = other.communicator_;
+    window_ = other.window_;
+    other.window_ = nullptr;
+    return *this;
+  }
+  ~nccl_window() {
+    if (window_ != nullptr) static_cast<void>(ncclCommWindowDeregister(communicator_, window_));
+  }
+
+  /// `memory`: from ncclMemAlloc, of the same size on all ranks. Collective; waits for the ranks,
+  /// and is not for a capture. Errors: nccl_failed.
+  static result<nccl_window> make(ncclComm_t communicator, std::span<std::byte> memory) noexcept {
+    nccl_window made;
+    made.communicator_ = communicator;
+    const status registered =
+        detail::nccl_status(ncclCommWindowRegister(communicator, memory.data(), memory.size(),
+                                                   &made.window_, NCCL_WIN_COLL_SYMMETRIC),
+                            "window");
+    if (!registered.ok()) return registered;
+    return static_cast<nccl_window&&>(made);
+  }
+
+ private:
+  ncclComm_t communicator_ = nullptr;
+  ncclWindow_t window_ = nullptr;
+};
+
+#endif
+
 }  // namespace headwise::inline v0
