@@ -52,6 +52,16 @@ __global__ void add_one(float* to) {
   *to += 1.0f;
 }
 
+/// Keeps a stream busy while the host enqueues what is timed behind it.
+template <int>
+__global__ void hold(long long nanoseconds) {
+  long long start = 0;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+  for (long long now = start; now - start < nanoseconds;) {
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  }
+}
+
 /// Random words whose bf16 halves, and whose floats, are of moderate size.
 template <int>
 __global__ void fill(unsigned* words, index_t count, unsigned seed) {
@@ -124,6 +134,7 @@ class comparison {
         for (int turn = -warm; turn < turns; ++turn) {
           for (std::size_t v = 0; v < graphs.size(); ++v) {
             together.arrive_and_wait();
+            hold<0><<<1, 1, 0, me.stream>>>(100000);
             require(cudaEventRecord(start, me.stream));
             require(cudaGraphLaunch(graphs[v], me.stream));
             require(cudaEventRecord(end, me.stream));
@@ -249,8 +260,8 @@ void bench_reduce_scatter(std::vector<rank_state>& ranks, index_t tokens, std::F
   variants.push_back(reduce_scatter<Heads, Tile>("lse_reduce_scatter, launches overlap", tokens,
                                                  nccl_method::send_receive, INT64_MAX, true));
   if (tokens == 1) {
-    variants.push_back(reduce_scatter<Heads, Tile>("lse_reduce_scatter, straight", tokens,
-                                                   nccl_method::send_receive, 0, true));
+    variants.push_back(reduce_scatter<Heads, Tile>("lse_reduce_scatter, straight, launches overlap",
+                                                   tokens, nccl_method::send_receive, 0, true));
   }
   const comparison of(ranks, variants);
   const double bare = of.time(1) - of.time(2);
@@ -292,10 +303,11 @@ void bench_head_major(std::vector<rank_state>& ranks, index_t tokens, std::FILE*
             }};
   };
   const std::vector<variant> variants {
-    way("head-major, straight", nccl_method::send_receive, 0),
-        way("head-major, packed", nccl_method::send_receive, INT64_MAX),
+    way("head-major, straight, launches overlap", nccl_method::send_receive, 0),
+        way("head-major, packed, launches overlap", nccl_method::send_receive, INT64_MAX),
 #if NCCL_VERSION_CODE >= 22800
-        way("head-major, packed, ncclAlltoAll", nccl_method::all_to_all, INT64_MAX),
+        way("head-major, packed, ncclAlltoAll, launches overlap", nccl_method::all_to_all,
+            INT64_MAX),
 #endif
   };
   const comparison of(ranks, variants);
@@ -334,7 +346,7 @@ void bench_gather(std::vector<rank_state>& ranks, index_t tokens, std::FILE* csv
             }};
   };
   const std::vector<variant> variants{
-      gather("all_gather_heads", false),
+      gather("all_gather_heads, launches overlap", false),
       {"bare ncclAllGather, spaced",
        [=](const rank_state& me) {
          require(ncclAllGather(me.partial, me.workspace, static_cast<std::size_t>(2 * part),
@@ -342,7 +354,7 @@ void bench_gather(std::vector<rank_state>& ranks, index_t tokens, std::FILE* csv
          space(me);
        }},
       {"spacer", [](const rank_state& me) { space(me); }},
-      gather("all_gather_heads, symmetric windows", true),
+      gather("all_gather_heads, symmetric windows, launches overlap", true),
   };
   const comparison of(ranks, variants);
   const double bare = of.time(1) - of.time(2);

@@ -475,8 +475,8 @@ TEST_CASE("localize_topk kernel: what cannot be a slot is dropped") {
   CHECK(with({-1, 6, 7}, 8, {0, 4, 3, 5}) == list{24, 25, -1, -1, 2});
   CHECK(with({std::numeric_limits<std::int32_t>::min(), -2, 7}, 8, {0, 4}) == list{-1, -1, 0});
   // The largest page whose slots an int32 can name, and the next one.
-  CHECK(with({536870910, 536870911, 7}, 8, {0, 4, 3, 7}) ==
-        list{2147483640, 2147483643, -1, -1, 2});
+  CHECK(with({536870911, 536870912, 7}, 8, {0, 4, 3, 7}) ==
+        list{2147483644, 2147483647, -1, -1, 2});
   CHECK(with({2147480000, 1, 7}, 8, {0, 4}) == list{4, -1, 1});
   // Lengths that are none.
   CHECK(with({5, 6, 7}, -5, {0, 1}) == list{-1, -1, 0});

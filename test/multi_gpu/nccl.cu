@@ -409,11 +409,11 @@ std::string verify(const rank_context& me) {
   auto made = nccl::make(me.communicator, me.stream, scratch.bytes(), {.verify = true});
   if (!made.ok()) return told("make", made.why());
   nccl group = made.value();
-  const auto call = [&](index_t tokens, index_t heads) {
+  const auto call = [&](index_t tokens, index_t heads, index_t room = 1 << 20) {
     const memory<float> partial(8 * 4 * me.ranks * 4);
     const memory<float> lses(8 * 4 * me.ranks);
     const memory<float> output(8 * 4 * 4);
-    const memory<std::byte> workspace(lse_reduce_scatter_bytes<float>({me.ranks, 8, 4, 4}).value());
+    const memory<std::byte> workspace(1 << 20);
     const auto rows = [&](float* data, index_t count) {
       return make_view<memory_space::device>(
           data, packed(extent<axis::token>(tokens), extent<axis::head>(count),
@@ -423,7 +423,21 @@ std::string verify(const rank_context& me) {
         cuda_executor{me.stream}, group, rows(partial.data, heads * me.ranks),
         make_view<memory_space::device>(
             lses.data, packed(extent<axis::token>(tokens), extent<axis::head>(heads * me.ranks))),
-        rows(output.data, heads), none, workspace.bytes());
+        rows(output.data, heads), none, workspace.bytes().first(static_cast<std::size_t>(room)));
+    if (cudaStreamSynchronize(me.stream) != cudaSuccess) _exit(2);
+    return came_to;
+  };
+  const auto gather = [&](index_t tokens) {
+    const memory<float> local(8 * 4);
+    const memory<float> gathered(8 * 4 * me.ranks);
+    const memory<std::byte> workspace(1 << 16);
+    const auto rows = [&](float* data, index_t count) {
+      return make_view<memory_space::device>(
+          data, packed(extent<axis::token>(tokens), extent<axis::head>(count),
+                       extent<axis::head_dim, 4>()));
+    };
+    const status came_to = all_gather_heads(cuda_executor{me.stream}, group, rows(local.data, 1),
+                                            rows(gathered.data, me.ranks), workspace.bytes());
     if (cudaStreamSynchronize(me.stream) != cudaSuccess) _exit(2);
     return came_to;
   };
@@ -439,13 +453,20 @@ std::string verify(const rank_context& me) {
   const status heads = call(5, me.rank == me.ranks - 1 ? 3 : 2);
   const std::string last = "seen on rank " + std::to_string(me.ranks - 1);
   if (!is(heads, "head", last.c_str())) return told("another number of heads", heads);
-  // A rank that refuses the call itself: no room for the LSE of its heads.
-  if (me.rank == 0) {
-    const status own = group.refuse(failure(errc::capacity_exceeded, "workspace", "", 1, 2));
-    if (own.code != errc::capacity_exceeded) return told("own reason", own);
-  } else {
-    const status theirs = call(5, 2);
-    if (!is(theirs, "capacity_exceeded", "seen on rank 0")) return told("a refusal", theirs);
+  // A rank that refuses the call itself: it has no room.
+  const status refused = call(5, 2, me.rank == 0 ? 16 : 1 << 20);
+  if (me.rank == 0 ? refused.code != errc::capacity_exceeded
+                   : !is(refused, "capacity_exceeded", "seen on rank 0")) {
+    return told("a refusal", refused);
+  }
+  const status gathered = gather(me.rank == 2 ? 3 : 5);
+  if (gathered.code != errc::rank_mismatch || std::string(gathered.axis) != "token" ||
+      std::string(gathered.operand) != "all_gather_heads") {
+    return told("a gather of other tokens", gathered);
+  }
+  const status other = me.rank == 1 ? gather(5) : call(5, 2);
+  if (other.code != errc::rank_mismatch || std::string(other.axis) != "operation") {
+    return told("another operation", other);
   }
   const status again = call(5, 2);
   if (!again.ok()) return told("after all that", again);

@@ -118,6 +118,10 @@ inline std::string on_processes(const char* name, int ranks, int seconds = 90) {
     arguments.push_back(nullptr);
     pid_t process = 0;
     if (posix_spawn(&process, program.c_str(), nullptr, nullptr, arguments.data(), environ) != 0) {
+      for (const pid_t other : running) {
+        kill(other, SIGKILL);
+        waitpid(other, nullptr, 0);
+      }
       return "a process did not start";
     }
     running.push_back(process);

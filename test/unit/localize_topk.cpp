@@ -267,11 +267,11 @@ TEST_CASE("localize_topk: a wrong call says what is wrong and writes nothing") {
   wrong(localize({0}, {0}, {5}, {.page_size = 4, .shard = {}}), errc::shape_mismatch, "block_table",
         1, 2);
   wrong(localize({0}, {-1}, {1}, {.page_size = 4, .shard = {}}), errc::out_of_range, "block_table",
-        -1, 536870911);
+        -1, 536870912);
   // The largest page whose slots an int32 can name, and the next one.
-  CHECK(localize({0}, {536870910}, {1}, {.page_size = 4, .shard = {}}).slots == list{2147483640});
-  wrong(localize({0}, {536870911}, {1}, {.page_size = 4, .shard = {}}), errc::out_of_range,
-        "block_table", 536870911, 536870911);
+  CHECK(localize({0}, {536870911}, {1}, {.page_size = 4, .shard = {}}).slots == list{2147483644});
+  wrong(localize({0}, {536870912}, {1}, {.page_size = 4, .shard = {}}), errc::out_of_range,
+        "block_table", 536870912, 536870912);
   kv_shard no_rank;
   no_rank.rank = 3;
   wrong(localize({0}, {0}, {1}, {.page_size = 4, .shard = no_rank}), errc::out_of_range, "rank", 3,

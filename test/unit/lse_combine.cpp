@@ -381,22 +381,20 @@ TEST_CASE("C15: a shard without keys does not count, whatever its LSE says") {
                                       packed_lse(&merged, 1, 1))
                 .ok());
   };
-  combined(
-      separate_shards(shard{packed_output(&first_row, 1, 1, 1), packed_lse(&first_lse, 1, 1),
-                                   count(&no_keys)},
-                      shard{packed_output(&second_row, 1, 1, 1), packed_lse(&second_lse, 1, 1)}));
+  combined(separate_shards(
+      shard{packed_output(&first_row, 1, 1, 1), packed_lse(&first_lse, 1, 1), count(&no_keys)},
+      shard{packed_output(&second_row, 1, 1, 1), packed_lse(&second_lse, 1, 1)}));
   CHECK(result == 2.0f);
   CHECK(same_bits(merged, 0.0f));
   combined(separate_shards(
-      shard{packed_output(&first_row, 1, 1, 1), packed_lse(&first_lse, 1, 1),
-                   count(&some_keys)},
+      shard{packed_output(&first_row, 1, 1, 1), packed_lse(&first_lse, 1, 1), count(&some_keys)},
       shard{packed_output(&second_row, 1, 1, 1), packed_lse(&second_lse, 1, 1), none}));
   const double odds = std::exp(3.7);
   CHECK(static_cast<double>(result) == doctest::Approx((9 * odds + 2) / (odds + 1)).epsilon(1e-6));
   CHECK(static_cast<double>(merged) == doctest::Approx(std::log(odds + 1)).epsilon(1e-6));
   // Alone, as a group of one rank combines it.
-  combined(shard{packed_output(&first_row, 1, 1, 1), packed_lse(&first_lse, 1, 1),
-                        count(&no_keys)});
+  combined(
+      shard{packed_output(&first_row, 1, 1, 1), packed_lse(&first_lse, 1, 1), count(&no_keys)});
   CHECK(same_bits(result, 0.0f));
   CHECK(merged == -infinity);
 }
@@ -807,8 +805,7 @@ TEST_CASE("a refused combine writes nothing and says why") {
               result),
       errc::shape_mismatch, "partial_lse", "token", 2, 3);
   const std::int32_t counts[2] = {};
-  expect(combine(shard{good.output, good.partial_lse,
-                              view(counts, packed(extent<axis::token>(2)))},
+  expect(combine(shard{good.output, good.partial_lse, view(counts, packed(extent<axis::token>(2)))},
                  result),
          errc::shape_mismatch, "valid", "token", 2, 3);
 

@@ -49,8 +49,8 @@ struct counting_executor {
     return host_executor{}.pack<Base>(output, lse, plan, message, valid, left_out);
   }
   template <log_base Base, class Lse, class Valid>
-  status pack_lse(const Lse& lse, const message_plan& plan, std::byte* message,
-                  const Valid& valid, index_t left_out) const noexcept {
+  status pack_lse(const Lse& lse, const message_plan& plan, std::byte* message, const Valid& valid,
+                  index_t left_out) const noexcept {
     ++lse_packs;
     return host_executor{}.pack_lse<Base>(lse, plan, message, valid, left_out);
   }

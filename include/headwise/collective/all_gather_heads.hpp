@@ -101,7 +101,8 @@ constexpr gather_route gather_route_over(const Local& local, const Gathered& gat
 /// Strides and the preference are each rank's own. With one rank nothing travels. With no tokens
 /// nothing is done, but every rank still takes part.
 /// Errors: unsupported (ranks), shape_mismatch, overlap, capacity_exceeded, misaligned, those of
-/// validate() and of the transport. Nothing is written unless all ranks accept the call.
+/// validate(), of the executor and of the transport. Nothing is written unless all ranks accept the
+/// call.
 template <class Executor, transport Transport, class Local, class Gathered>
 status all_gather_heads(const Executor& executor, Transport& group, const Local& local,
                         const Gathered& gathered, std::span<std::byte> workspace,

@@ -59,7 +59,8 @@ constexpr result<index_t> all_to_all_bytes(const Send& send, const Receive& rece
 /// Collective: extents, element types and the order of the axes are equal on all ranks, strides are
 /// each rank's own. With one rank nothing travels.
 /// Errors: unsupported (ranks), shape_mismatch, overlap, capacity_exceeded, misaligned, those of
-/// validate() and of the transport. Nothing is written unless all ranks accept the call.
+/// validate(), of the executor and of the transport. Nothing is written unless all ranks accept the
+/// call.
 template <class Executor, transport Transport, class Send, class Receive>
 status all_to_all(const Executor& executor, Transport& group, const Send& send,
                   const Receive& receive, std::span<std::byte> workspace) noexcept {

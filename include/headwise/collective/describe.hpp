@@ -114,6 +114,7 @@ std::size_t describe_lse_reduce_scatter(const Executor& executor, Transport& gro
                                              merged_lse, valid, sink);
   }
   if (can.ok()) can = planned.why();
+  if (can.ok()) can = detail::check_executor(executor, shape);
   if (!can.ok()) {
     detail::put_refusal(out, can);
     return out.finish();

@@ -181,6 +181,17 @@ status check_reduce_scatter(index_t ranks, index_t own_rank, const Output& parti
   return {};
 }
 
+/// What an executor asks of the shape, if it does. Errors: those of the executor.
+template <class Executor>
+status check_executor([[maybe_unused]] const Executor& executor,
+                      [[maybe_unused]] const message_shape& shape) noexcept {
+  if constexpr (requires { executor.check(shape); }) {
+    return executor.check(shape);
+  } else {
+    return {};
+  }
+}
+
 }  // namespace detail
 
 /// Every rank has a partial result for all heads of the group and gets the combined one for its
@@ -202,8 +213,8 @@ status check_reduce_scatter(index_t ranks, index_t own_rank, const Output& parti
 /// each rank's own: they decide where it sends from, not what travels. With one rank nothing
 /// travels. With no tokens nothing is done, but every rank still takes part.
 /// Errors: unsupported (ranks), shape_mismatch, overlap, capacity_exceeded, misaligned, those of
-/// validate() and of the transport. Nothing of `output` is written unless all ranks accept the
-/// call.
+/// validate(), of the executor and of the transport. Nothing of `output` is written unless all
+/// ranks accept the call.
 template <log_base Base, class Executor, transport Transport, class Output, class Lse, class Result,
           class Merged = none_t, class Valid = none_t, class Sink = none_t,
           class Policy = nan_policy::empty>
@@ -232,6 +243,8 @@ status lse_reduce_scatter(const Executor& executor, Transport& group, const Outp
   const result<message_plan> planned =
       message_plan::make<element>(shape, options.format, wire_order_of<Output>());
   if (!planned.ok()) return detail::refuse(group, planned.why());
+  const status taken = detail::check_executor(executor, shape);
+  if (!taken.ok()) return detail::refuse(group, taken);
   const message_plan& plan = planned.value();
   const checked_size half = checked_size(plan.total_bytes).rounded_up(workspace_alignment);
   const status room = detail::check_workspace(workspace, half * 2);

@@ -13,6 +13,12 @@ namespace headwise::inline v0 {
 struct cuda_executor {
   on_stream stream;  ///< from a cudaStream_t; {stream, true} lets kernels start early
 
+  /// Whether the kernels can take a reduce-scatter of this shape, whichever way it goes: asked
+  /// before anything is sent, so that all ranks refuse alike. Errors: unsupported.
+  status check(const message_shape& shape) const noexcept {
+    return detail::check_rows("lse_reduce_scatter", shape.tokens, shape.heads, shape.head_dim);
+  }
+
   template <class Source, class Target>
   status materialize(const Source& source, const Target& target) const noexcept {
     return kernel::materialize(source, target, stream);

@@ -7,18 +7,16 @@
 
 // Combines the partial results of N shards, in one launch.
 //
-// template  Base; Width, bytes of a load; Chunk and OnePass, see the kernel; the source of the
-// shards
-//           and the types of the views, whose static strides the compiler folds in; the policy for
-//           LSEs that are no number
+// template  Base; Width, bytes of a load; Chunk and OnePass, see the kernel; the source and the
+//           types of the views, whose static strides the compiler folds in; the policy for LSEs
+//           that are no number
 // grid      one-dimensional, any number of rows (token, head)
-// block     x: the 32 to 256 threads of a row; y: rows. In each warp lane r turns the LSE of shard
-// r
-//           into its weight (of two shards, every lane both), then all lanes sum up columns
-// in, out   N up to 16, at run time; any strides. An element is read before the one of its place is
-//           written, by the same thread, and the LSEs of a row before its merged LSE: output and
-//           merged LSE may be those of a shard. The payload of a row without keys is loaded with
-//           the others and selected out
+// block     x: the 32 to 256 threads of a row; y: rows. In each warp lane r turns the LSE of
+//           shard r into its weight (of two shards, every lane both); all lanes sum up columns
+// in, out   N up to 16, at run time; any strides. An element is read before the one of its place
+//           is written, by the same thread, and the LSEs of a row before its merged LSE: output
+//           and merged LSE may be those of a shard. The payload of a row without keys is loaded
+//           with the others and selected out
 // numerics  the steps of lse/partial.hpp, in the order of ranks: the bits of the host
 
 namespace headwise::inline v0 {
@@ -335,7 +333,7 @@ launch_shape lse_combine_shape(const Source& source, const Output& output) noexc
   constexpr int least = sizeof(typename Source::element_type);
   const std::uint64_t alignment = detail::lse_combine_alignment(source, output);
   const int width = detail::widest_vector(alignment, least);
-  const auto layout = fix<axis::head_dim>(output, 0).layout();
+  const auto layout = detail::fix_unchecked<axis::head_dim>(output, 0).layout();
   return detail::lse_combine_launch(
       layout.size(), output.template extent<axis::head_dim>() / (width / least), width);
 }
@@ -360,12 +358,10 @@ status lse_combine(const Source& source, const Output& output, const on_stream& 
   if (!source_ok.ok()) return source_ok;
   const index_t heads = output.template extent<axis::head>();
   const index_t tokens = output.template extent<axis::token>();
-  const index_t rows = heads == 0 ? 0 : (checked_size(tokens) * heads).value();
-  const status numbered = detail::check_rows("lse_combine", rows);
+  const status numbered =
+      detail::check_rows("lse_combine", tokens, heads, output.template extent<axis::head_dim>());
   if (!numbered.ok()) return numbered;
-  const status columns_numbered =
-      detail::check_rows("head_dim", output.template extent<axis::head_dim>());
-  if (!columns_numbered.ok()) return columns_numbered;
+  const index_t rows = tokens * heads;
   const index_t inner = detail::head_leads<Output> ? tokens : heads;
   bool merged_in_place = false;
   if constexpr (!detail::is_none<Merged>) {

@@ -107,8 +107,7 @@ struct packed_rows {
 constexpr packed_rows rows_of(const message_plan& plan) noexcept {
   const index_t tokens = plan.shape.tokens;
   const index_t heads = plan.shape.heads;
-  return {heads == 0 ? 0 : (checked_size(tokens) * heads).value(),
-          plan.order == wire_order::token_major ? heads : tokens};
+  return {heads == 0 ? 0 : tokens * heads, plan.order == wire_order::token_major ? heads : tokens};
 }
 
 /// The grid of a pack whose loads are `width` bytes wide.
@@ -174,11 +173,10 @@ status pack(const Output& partial_output, const Lse& partial_lse, const message_
                 "headwise: a kernel reads and writes views of device or pinned memory");
   const status can = detail::check_pack<Base>(partial_output, partial_lse, plan, message, valid);
   if (!can.ok()) return can;
-  const detail::packed_rows rows = detail::rows_of(plan);
-  const status numbered = detail::check_rows("pack", rows.count);
+  const status numbered =
+      detail::check_rows("pack", plan.shape.tokens, plan.shape.heads, plan.shape.head_dim);
   if (!numbered.ok()) return numbered;
-  const status columns_numbered = detail::check_rows("head_dim", plan.shape.head_dim);
-  if (!columns_numbered.ok()) return columns_numbered;
+  const detail::packed_rows rows = detail::rows_of(plan);
   constexpr int least = sizeof(typename Output::value_type);
   constexpr auto possible = detail::static_row_alignment(std::type_identity<Output>{});
   return detail::with_vector<least, possible>(
@@ -200,9 +198,9 @@ status pack_lse(const Lse& partial_lse, const message_plan& plan, std::byte* mes
   static_assert(
       detail::reachable<device_accessible, Lse> && detail::reachable<device_accessible, Valid>,
       "headwise: a kernel reads and writes views of device or pinned memory");
-  const detail::packed_rows rows = detail::rows_of(plan);
-  const status numbered = detail::check_rows("pack_lse", rows.count);
+  const status numbered = detail::check_rows("pack_lse", plan.shape.tokens, plan.shape.heads, 0);
   if (!numbered.ok()) return numbered;
+  const detail::packed_rows rows = detail::rows_of(plan);
   return detail::launch("pack_lse", detail::pack_lse_kernel<Base, Lse, Valid>,
                         detail::pack_lse_launch(plan, left_out), stream, partial_lse, valid, plan,
                         message, left_out, static_cast<std::uint32_t>(rows.count),

@@ -93,8 +93,11 @@ namespace detail {
 /// empty.
 template <log_base Base, class Policy>
 HEADWISE_HD inline float weight_below(float l, float m, const Policy& policy) noexcept {
-  const float weight = unnormalised_weight<Base>(l, m);
-  return policy.is_empty(l) ? 0.0f : weight;
+  // Without a branch: kernels compute several side by side. An empty LSE is kept out of arithmetic
+  // that would raise FE_INVALID.
+  const bool empty = policy.is_empty(l);
+  const float weight = unnormalised_weight<Base>(empty ? m : l, m);
+  return empty ? 0.0f : weight;
 }
 
 /// The LSE of all keys from the largest one and the sum of the weights below it.

@@ -22,9 +22,9 @@ namespace detail {
 /// All slots of the pages below this one can be said in a Slot.
 template <class Slot>
 constexpr index_t nameable_pages(index_t page_size) noexcept {
-  constexpr auto largest_slot =
-      static_cast<index_t>((std::uint64_t{1} << (8 * sizeof(Slot) - 1)) - 1);
-  return largest_slot / page_size;
+  constexpr std::uint64_t slots = std::uint64_t{1} << (8 * sizeof(Slot) - 1);
+  const std::uint64_t pages = slots / static_cast<std::uint64_t>(page_size);
+  return pages > INT64_MAX ? INT64_MAX : static_cast<index_t>(pages);
 }
 
 /// All that can be told without a look at the values of the operands.

@@ -89,7 +89,8 @@ constexpr status compare_records(const call_record* all, int ranks, int own,
     }
     for (int i = 0; i < call_signature::max_fields; ++i) {
       if (a.names[i] == b.names[i] && a.values[i] == b.values[i]) continue;
-      return differs(call.fields[i].name, a.values[i], b.values[i]);
+      const char* const name = call.fields[i].name;
+      return differs(*name != '\0' ? name : "number of fields", a.values[i], b.values[i]);
     }
     return {};
   });

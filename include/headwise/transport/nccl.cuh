@@ -17,6 +17,14 @@
 #error "Headwise needs NCCL 2.19.3 or newer"
 #endif
 
+#if NCCL_VERSION_CODE >= 22800
+// Weak, so that a program which was built with a newer header loads where NCCL is older, and hears
+// of it from nccl::make().
+extern "C" __attribute__((weak)) ncclResult_t ncclAlltoAll(const void*, void*, size_t,
+                                                           ncclDataType_t, ncclComm_t,
+                                                           cudaStream_t);
+#endif
+
 namespace headwise::inline v0 {
 
 /// The oldest NCCL that this header works with, as NCCL_VERSION_CODE counts: 2.19.3.
@@ -79,6 +87,17 @@ inline status nccl_status(ncclResult_t said, const char* operand,
   if (said == ncclSuccess || said == ncclInProgress) return {};
   return failure(errc::nccl_failed, operand, ncclGetErrorString(said), said, ncclSuccess, "",
                  where);
+}
+
+/// A communicator that does not block is waited for: what was asked of it is then on the stream.
+/// Errors: nccl_failed.
+inline status nccl_settled(ncclComm_t communicator, ncclResult_t said,
+                           const char* operand) noexcept {
+  while (said == ncclInProgress) {
+    const ncclResult_t asked = ncclCommGetAsyncError(communicator, &said);
+    if (asked != ncclSuccess) said = asked;
+  }
+  return nccl_status(said, operand);
 }
 
 }  // namespace detail
@@ -240,10 +259,18 @@ class nccl {
   status all_gather_host(const send_chunk& own, std::span<const receive_chunk> receive,
                          const call_signature& call) noexcept {
     constexpr index_t most = 64;
-    if (own.bytes() > most || runs_of(own) > 1 ||
-        receive.size() != static_cast<std::size_t>(size_)) {
+    if (own.bytes() > most || runs_of(own) > 1) {
       return failure(errc::invalid_argument, "own", "one run of so many bytes at most", own.bytes(),
                      most);
+    }
+    if (receive.size() != static_cast<std::size_t>(size_)) {
+      return failure(errc::invalid_argument, "receive", "one chunk per rank",
+                     static_cast<index_t>(receive.size()), size_);
+    }
+    for (const receive_chunk& one : receive) {
+      if (one.bytes() == own.bytes() && runs_of(one) == runs_of(own)) continue;
+      return failure(errc::invalid_argument, "receive", "one run of as many bytes as are sent",
+                     one.bytes(), own.bytes());
     }
     detail::call_record mine{};
     detail::call_record all[max_ranks];
@@ -317,7 +344,11 @@ class nccl {
       return failure(errc::invalid_argument, "communicator", "has another size than was asked for",
                      size_, options_.ranks, "rank");
     }
-    const bool has_all_to_all = NCCL_VERSION_CODE >= 22800 && version_ >= 22800;
+#if NCCL_VERSION_CODE >= 22800
+    const bool has_all_to_all = version_ >= 22800 && &ncclAlltoAll != nullptr;
+#else
+    const bool has_all_to_all = false;
+#endif
     if (options_.method == nccl_method::all_to_all && !has_all_to_all) {
       return failure(errc::unsupported, "method", "ncclAlltoAll came with NCCL 2.28", version_,
                      22800);
@@ -369,13 +400,8 @@ class nccl {
         "receive");
   }
 
-  /// A communicator that does not block is waited for: what was asked of it is then on the stream.
   status finish(ncclResult_t said) const noexcept {
-    while (said == ncclInProgress) {
-      const ncclResult_t asked = ncclCommGetAsyncError(communicator_, &said);
-      if (asked != ncclSuccess) said = asked;
-    }
-    const status ended = detail::nccl_status(said, "nccl");
+    const status ended = detail::nccl_settled(communicator_, said, "nccl");
     return ended.ok() ? check() : ended;
   }
 
@@ -451,8 +477,8 @@ class nccl_window {
     if (window_ != nullptr) static_cast<void>(ncclCommWindowDeregister(communicator_, window_));
   }
 
-  /// `memory`: from ncclMemAlloc, of the same size on all ranks. Collective; waits for the ranks,
-  /// and is not for a capture. Errors: nccl_failed.
+  /// `memory`: from ncclMemAlloc, of the same size on all ranks; it and the communicator outlive
+  /// the window. Collective; waits for the ranks, and is not for a capture. Errors: nccl_failed.
   static result<nccl_window> make(ncclComm_t communicator, std::span<std::byte> memory) noexcept {
     nccl_window made;
     made.communicator_ = communicator;
