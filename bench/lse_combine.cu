@@ -97,7 +97,7 @@ void received(bench::harness& bench, index_t ranks, index_t tokens) {
   const problem with(bench, ranks, tokens, 128 / ranks);
   bench.compare(shape,
                 {with.copy(), bench::empty_launch(), combine(with, "received shards", false),
-                 combine(with, "received shards, launches overlap", true)},
+                 combine(with, "received shards (launches overlap)", true)},
                 with.sets);
 }
 
@@ -121,7 +121,7 @@ void beside_merge_states(bench::harness& bench, const elsewhere& other) {
   const problem with(bench, other.shards, other.tokens, heads);
   bench.compare(shape,
                 {with.copy(), combine_with_lse(with, "received shards", false),
-                 combine_with_lse(with, "received shards, launches overlap", true)},
+                 combine_with_lse(with, "received shards (launches overlap)", true)},
                 with.sets);
   char text[160];
   std::snprintf(text, sizeof text,

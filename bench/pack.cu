@@ -106,7 +106,7 @@ void packs(bench::harness& bench, index_t ranks, index_t tokens) {
                  with.copy("memcpy to peers", with.peers_part()),
                  with.template pack<Heads>("dense to peers", "memcpy to peers", 0),
                  with.template pack<Held>("head-sliced to peers", "dense to peers", 0),
-                 with.template pack<Held>("head-sliced to peers, launches overlap",
+                 with.template pack<Held>("head-sliced to peers (launches overlap)",
                                           "memcpy to peers", 0, true)},
                 with.sets);
 }
