@@ -111,11 +111,19 @@ status all_to_all(const Executor& executor, Transport& group, const Send& send,
   }
   send_chunk to[max_ranks];
   receive_chunk from[max_ranks];
+  // A workspace that nothing needs may be null: no arithmetic on it.
   for (index_t r = 0; r < ranks; ++r) {
-    to[r] = {outgoing + r * part, part};
-    if (send_straight) to[r].data = fix<axis::rank>(send, r).data();
-    from[r] = {incoming + r * part, part};
-    if (receive_straight) from[r].data = fix<axis::rank>(receive, r).data();
+    to[r].run_bytes = from[r].run_bytes = part;
+    if (send_straight) {
+      to[r].data = fix<axis::rank>(send, r).data();
+    } else {
+      to[r].data = outgoing + r * part;
+    }
+    if (receive_straight) {
+      from[r].data = fix<axis::rank>(receive, r).data();
+    } else {
+      from[r].data = incoming + r * part;
+    }
   }
   const auto count = static_cast<std::size_t>(ranks);
   const status exchanged =
