@@ -5,7 +5,7 @@
 // Where a rank has its operands while a collective runs: in memory of the host, as everything else
 // here. place_cuda.cuh puts them on a GPU.
 
-#include <headwise/reference/host_executor.hpp>
+#include <headwise/executor/host_executor.hpp>
 #include <headwise/transport/in_process.hpp>
 
 #include "data.hpp"

@@ -4,7 +4,7 @@
 
 // Rank r on GPU r, or one of several ranks on it where there are fewer.
 
-#include <headwise/kernel/cuda_executor.cuh>
+#include <headwise/executor/cuda_executor.cuh>
 #include <headwise/transport/in_process_cuda.cuh>
 
 #include "data.hpp"

@@ -8,5 +8,5 @@
 // kernel/localize_topk.cuh, which brings CUB and with it eight seconds of the compiler.
 
 #include <headwise/core/cuda_element.cuh>
+#include <headwise/executor/cuda_executor.cuh>
 #include <headwise/headwise.hpp>
-#include <headwise/kernel/cuda_executor.cuh>

@@ -11,12 +11,12 @@
 #include <headwise/collective/all_to_all.hpp>
 #include <headwise/collective/describe.hpp>
 #include <headwise/collective/lse_reduce_scatter.hpp>
+#include <headwise/executor/host_executor.hpp>
 #include <headwise/lse/partial.hpp>
 #include <headwise/plan/copy_plan.hpp>
 #include <headwise/plan/head_split.hpp>
 #include <headwise/plan/kv_shard.hpp>
 #include <headwise/plan/route.hpp>
-#include <headwise/reference/host_executor.hpp>
 #include <headwise/version.hpp>
 #include <headwise/view/describe.hpp>
 #include <headwise/view/refine.hpp>

@@ -5,7 +5,7 @@
 // The base-2 LSE of one kernel, combined as if it were natural (vllm#47079).
 
 #include <headwise/collective/lse_reduce_scatter.hpp>
-#include <headwise/reference/host_executor.hpp>
+#include <headwise/executor/host_executor.hpp>
 
 #include "../support/declared_transport.hpp"
 

@@ -5,7 +5,7 @@
 // An output as wide as a key (576) for values of 512.
 
 #include <headwise/collective/lse_reduce_scatter.hpp>
-#include <headwise/reference/host_executor.hpp>
+#include <headwise/executor/host_executor.hpp>
 
 #include "../support/declared_transport.hpp"
 

@@ -4,7 +4,7 @@
 // expect: headwise: a partial output is fp32, fp16 or bf16; fp8 can be moved, never reduced
 
 #include <headwise/collective/lse_reduce_scatter.hpp>
-#include <headwise/reference/host_executor.hpp>
+#include <headwise/executor/host_executor.hpp>
 #include <headwise/transport/in_process.hpp>
 
 using namespace headwise;

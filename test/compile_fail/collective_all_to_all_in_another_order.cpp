@@ -5,7 +5,7 @@
 // The axes of the two operands stand in different orders; permute() one of them.
 
 #include <headwise/collective/all_to_all.hpp>
-#include <headwise/reference/host_executor.hpp>
+#include <headwise/executor/host_executor.hpp>
 
 #include "../support/declared_transport.hpp"
 

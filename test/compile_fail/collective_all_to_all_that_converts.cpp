@@ -5,7 +5,7 @@
 // fp8 received as plain bytes of another meaning.
 
 #include <headwise/collective/all_to_all.hpp>
-#include <headwise/reference/host_executor.hpp>
+#include <headwise/executor/host_executor.hpp>
 
 #include "../support/declared_transport.hpp"
 

@@ -5,7 +5,7 @@
 // Nothing says which part goes to which rank.
 
 #include <headwise/collective/all_to_all.hpp>
-#include <headwise/reference/host_executor.hpp>
+#include <headwise/executor/host_executor.hpp>
 
 #include "../support/declared_transport.hpp"
 

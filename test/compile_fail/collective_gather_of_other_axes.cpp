@@ -5,7 +5,7 @@
 // The rank as an axis of its own in what is gathered.
 
 #include <headwise/collective/all_gather_heads.hpp>
-#include <headwise/reference/host_executor.hpp>
+#include <headwise/executor/host_executor.hpp>
 
 #include "../support/declared_transport.hpp"
 

@@ -5,7 +5,7 @@
 // Queries of 576 gathered into rows of 512.
 
 #include <headwise/collective/all_gather_heads.hpp>
-#include <headwise/reference/host_executor.hpp>
+#include <headwise/executor/host_executor.hpp>
 
 #include "../support/declared_transport.hpp"
 

@@ -5,7 +5,7 @@
 // bf16 gathered into fp16: as wide, but of another meaning.
 
 #include <headwise/collective/all_gather_heads.hpp>
-#include <headwise/reference/host_executor.hpp>
+#include <headwise/executor/host_executor.hpp>
 
 #include "../support/declared_transport.hpp"
 

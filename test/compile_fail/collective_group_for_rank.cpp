@@ -5,7 +5,7 @@
 // What the ranks share in place of the handle of this one: no transport, as it has no rank().
 
 #include <headwise/collective/lse_reduce_scatter.hpp>
-#include <headwise/reference/host_executor.hpp>
+#include <headwise/executor/host_executor.hpp>
 
 #include "../support/declared_transport.hpp"
 

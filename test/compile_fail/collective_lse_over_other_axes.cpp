@@ -5,7 +5,7 @@
 // An LSE per token and head_dim.
 
 #include <headwise/collective/lse_reduce_scatter.hpp>
-#include <headwise/reference/host_executor.hpp>
+#include <headwise/executor/host_executor.hpp>
 
 #include "../support/declared_transport.hpp"
 

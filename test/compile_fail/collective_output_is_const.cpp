@@ -5,7 +5,7 @@
 // The result is to be written into a view of const elements.
 
 #include <headwise/collective/lse_reduce_scatter.hpp>
-#include <headwise/reference/host_executor.hpp>
+#include <headwise/executor/host_executor.hpp>
 
 #include "../support/declared_transport.hpp"
 

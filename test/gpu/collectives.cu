@@ -8,8 +8,8 @@
 #include <headwise/collective/all_gather_heads.hpp>
 #include <headwise/collective/all_to_all.hpp>
 #include <headwise/collective/lse_reduce_scatter.hpp>
-#include <headwise/kernel/cuda_executor.cuh>
-#include <headwise/reference/host_executor.hpp>
+#include <headwise/executor/cuda_executor.cuh>
+#include <headwise/executor/host_executor.hpp>
 #include <headwise/transport/in_process_cuda.cuh>
 
 #include <support/device.hpp>

@@ -4,7 +4,7 @@
 // The steps of an LSE reduce-scatter in CUDA graphs: all ranks of a group on one stream, messages
 // copied from one to the other. Every result is compared with the host's combine of the partials.
 
-#include <headwise/kernel/cuda_executor.cuh>
+#include <headwise/executor/cuda_executor.cuh>
 #include <headwise/reference/lse_combine.hpp>
 #include <headwise/reference/pack.hpp>
 

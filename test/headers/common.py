@@ -20,7 +20,7 @@ LAYERS = [
     ("lse",),
     ("plan",),
     ("reference", "kernel", "transport"),
-    ("pool",),
+    ("executor", "pool"),
     ("collective",),
     ("headwise",),
 ]

@@ -4,7 +4,7 @@
 // One call of each kernel in each of its forms; compiled and never run. What ptxas says of them is
 // what check_kernels.py reads.
 
-#include <headwise/kernel/cuda_executor.cuh>
+#include <headwise/executor/cuda_executor.cuh>
 #include <headwise/kernel/localize_topk.cuh>
 
 using namespace headwise;

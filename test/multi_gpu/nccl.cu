@@ -9,7 +9,7 @@
 #include <headwise/collective/all_to_all.hpp>
 #include <headwise/collective/describe.hpp>
 #include <headwise/collective/lse_reduce_scatter.hpp>
-#include <headwise/kernel/cuda_executor.cuh>
+#include <headwise/executor/cuda_executor.cuh>
 #include <headwise/transport/nccl.cuh>
 
 #include <support/processes.hpp>

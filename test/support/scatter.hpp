@@ -4,7 +4,7 @@
 #pragma once
 
 #include <headwise/collective/lse_reduce_scatter.hpp>
-#include <headwise/reference/host_executor.hpp>
+#include <headwise/executor/host_executor.hpp>
 
 #include <support/exact_combine.hpp>
 #include <support/guarded.hpp>

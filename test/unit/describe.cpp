@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 
 #include <headwise/collective/describe.hpp>
-#include <headwise/reference/host_executor.hpp>
+#include <headwise/executor/host_executor.hpp>
 
 #include <support/packed.hpp>
 #include <support/ranks.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 
-#include <headwise/reference/host_executor.hpp>
+#include <headwise/executor/host_executor.hpp>
 #include <headwise/reference/lse_combine.hpp>
 #include <headwise/view/slice.hpp>
 

@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 #pragma once
 
-#include <headwise/kernel/launch.cuh>
+#include <headwise/core/launch.cuh>
 #include <headwise/plan/localize_topk.hpp>
 #include <headwise/plan/operands.hpp>
 

@@ -5,9 +5,11 @@
 
 #include <headwise/config.hpp>
 #include <headwise/core/status.hpp>
+#include <headwise/view/axis.hpp>
 
-// What a group, a message or a workspace can hold. Warm-up and dispatch ask the same functions, so
-// that a call which was refused at start-up is refused (and falls back) in the same way later.
+// What a group, a message, a workspace or a kernel can hold. Warm-up and dispatch ask the same
+// functions, so that a call which was refused at start-up is refused (and falls back) in the same
+// way later.
 
 namespace headwise::inline v0 {
 
@@ -78,6 +80,26 @@ constexpr status require_capacity(const char* operand, checked_size needed, inde
   return failure(errc::capacity_exceeded, operand, "more is needed (got) than available (expected)",
                  needed.value(), available, "", where);
 }
+
+namespace detail {
+
+/// Kernels number rows, and the columns of one, in 31 bits.
+inline constexpr index_t most_rows = INT32_MAX;
+
+/// Whether the rows (token, head) of one rank, and their columns, can be numbered. Errors:
+/// unsupported.
+constexpr status check_rows(const char* name, index_t tokens, index_t heads,
+                            index_t head_dim) noexcept {
+  if (heads > 0 && (checked_size(tokens) * heads).value() > most_rows) {
+    return failure(errc::unsupported, name, "more rows (got) than a kernel numbers (expected)",
+                   (checked_size(tokens) * heads).value(), most_rows);
+  }
+  if (head_dim <= most_rows) return {};
+  return failure(errc::unsupported, name, "more columns (got) than a kernel numbers (expected)",
+                 head_dim, most_rows, axis::head_dim::name);
+}
+
+}  // namespace detail
 
 /// Rows of one call: padded requests times query tokens each, the `B` of `[B, H, D]`.
 ///

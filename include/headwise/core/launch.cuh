@@ -4,10 +4,8 @@
 
 #include <headwise/config.hpp>
 #include <headwise/core/cuda_status.cuh>
-#include <headwise/core/memory_space.hpp>
 #include <headwise/core/profiler_range.cuh>
-#include <headwise/plan/capacity.hpp>
-#include <headwise/view/axis.hpp>
+#include <headwise/core/status.hpp>
 
 #include <cuda_runtime.h>
 
@@ -174,22 +172,6 @@ __device__ inline row_place place_of_row(index_t row, index_t inner) noexcept {
     return {index_t{outer}, index_t{row32 - outer * inner32}};
   }
   return {row / inner, row % inner};
-}
-
-/// Kernels number rows, and the columns of one, in 31 bits.
-inline constexpr index_t most_rows = INT32_MAX;
-
-/// Whether the rows (token, head) of one rank, and their columns, can be numbered. Errors:
-/// unsupported.
-constexpr status check_rows(const char* name, index_t tokens, index_t heads,
-                            index_t head_dim) noexcept {
-  if (heads > 0 && (checked_size(tokens) * heads).value() > most_rows) {
-    return failure(errc::unsupported, name, "more rows (got) than a kernel numbers (expected)",
-                   (checked_size(tokens) * heads).value(), most_rows);
-  }
-  if (head_dim <= most_rows) return {};
-  return failure(errc::unsupported, name, "more columns (got) than a kernel numbers (expected)",
-                 head_dim, most_rows, axis::head_dim::name);
 }
 
 /// Divides numbers below 2^31 by one that the host knows, with a multiplication: a division would
