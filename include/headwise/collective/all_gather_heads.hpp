@@ -55,12 +55,10 @@ constexpr index_t place_of(const view<T, layout<Dims...>, Space>&) noexcept {
   return place;
 }
 
-/// What all_gather_heads() asks of its operands.
+/// What all_gather_heads() asks of its operands. Precondition: supported_ranks().
 template <class Local, class Gathered>
 status check_gather(index_t ranks, index_t own, const Local& local,
                     const Gathered& gathered) noexcept {
-  const status ranks_ok = require_supported_ranks(ranks);
-  if (!ranks_ok.ok()) return ranks_ok;
   const status local_ok = validate("local", local);
   if (!local_ok.ok()) return local_ok;
   const status gathered_ok = validate_target("gathered", gathered);

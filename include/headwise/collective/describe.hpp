@@ -176,7 +176,8 @@ std::size_t describe_all_gather_heads(const Executor&, Transport& group, const L
   detail::put_call(out, "all_gather_heads", group, shape);
   detail::put_count(out, index_t{sizeof(element)}, "byte");
   out.put(" an element");
-  status can = detail::check_gather(ranks, group.rank(), local, gathered);
+  status can = require_supported_ranks(ranks);
+  if (can.ok()) can = detail::check_gather(ranks, group.rank(), local, gathered);
   const result<index_t> needed = all_gather_heads_bytes<element>(shape);
   if (can.ok()) can = needed.why();
   if (!can.ok()) {

@@ -8,7 +8,8 @@
 
 #include <span>
 
-// What the verbs share: the caller's workspace, and how a rank that cannot make a call says so.
+// What the verbs share: the caller's workspace, which operand may lie in whose place, and how a
+// rank that cannot make a call says so.
 
 namespace headwise::inline v0 {
 
@@ -36,15 +37,8 @@ template <class T, class Layout, memory_space Space>
 status check_apart(
     std::span<const std::byte> other, const char* operand, const view<T, Layout, Space>& which,
     const char* message = "shares memory with the workspace (bytes in common)") noexcept {
-  const std::span<const std::byte> own = memory_of(which);
-  if (own.empty() || other.empty()) return {};
-  const auto first = reinterpret_cast<std::uintptr_t>(own.data());
-  const auto last = first + own.size();
-  const auto other_first = reinterpret_cast<std::uintptr_t>(other.data());
-  const auto other_last = other_first + other.size();
-  if (last <= other_first || other_last <= first) return {};
-  return failure(errc::overlap, operand, message,
-                 static_cast<index_t>(lesser(last, other_last) - greater(first, other_first)), 0);
+  const index_t common = bytes_in_common(other, memory_of(which));
+  return common == 0 ? status{} : failure(errc::overlap, operand, message, common, 0);
 }
 inline status check_apart(std::span<const std::byte>, const char*, none_t,
                           const char* = "") noexcept {

@@ -19,6 +19,14 @@ inline status cuda_status(cudaError_t said, const char* operand,
                  where);
 }
 
+/// Errors: cuda_failed.
+inline result<bool> is_capturing(cudaStream_t stream) noexcept {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  const status asked = cuda_status(cudaStreamIsCapturing(stream, &capture), "stream");
+  if (!asked.ok()) return asked;
+  return capture != cudaStreamCaptureStatusNone;
+}
+
 }  // namespace detail
 
 }  // namespace headwise::inline v0

@@ -85,10 +85,6 @@ HEADWISE_HD inline float unnormalised_weight(float l, float m) noexcept {
   }
 }
 
-}  // namespace detail
-
-namespace detail {
-
 /// The weight of an LSE before it is divided by the sum of all; `m` is the largest that is not
 /// empty.
 template <log_base Base, class Policy>

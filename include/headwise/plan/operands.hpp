@@ -77,10 +77,14 @@ std::span<const std::byte> memory_of(const view<T, Layout, Space>& which) noexce
           static_cast<std::size_t>(which.span_size()) * sizeof(T)};
 }
 
-/// True where two pieces of memory have a byte in common.
-inline bool overlap(std::span<const std::byte> one, std::span<const std::byte> other) noexcept {
-  return !one.empty() && !other.empty() && one.data() < other.data() + other.size() &&
-         other.data() < one.data() + one.size();
+inline index_t bytes_in_common(std::span<const std::byte> one,
+                               std::span<const std::byte> other) noexcept {
+  if (one.empty() || other.empty()) return 0;
+  const auto one_first = reinterpret_cast<std::uintptr_t>(one.data());
+  const auto other_first = reinterpret_cast<std::uintptr_t>(other.data());
+  const auto first = greater(one_first, other_first);
+  const auto last = lesser(one_first + one.size(), other_first + other.size());
+  return first < last ? static_cast<index_t>(last - first) : 0;
 }
 
 /// An element, for code that runs where the memory can be reached: on the host or in a kernel,

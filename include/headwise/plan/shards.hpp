@@ -249,7 +249,7 @@ struct gathered_shards {
   }
   std::uint64_t alignment() const noexcept { return detail::row_alignment(outputs); }
   bool has_lse_in(std::span<const std::byte> memory) const noexcept {
-    return detail::overlap(detail::memory_of(lses), memory);
+    return detail::bytes_in_common(detail::memory_of(lses), memory) > 0;
   }
 };
 template <class Outputs, class Lses>
@@ -288,7 +288,8 @@ struct received_shards {
     return detail::row_alignment(payload_view(plan, reinterpret_cast<const Element*>(message)));
   }
   bool has_lse_in(std::span<const std::byte> memory) const noexcept {
-    return detail::overlap({message, static_cast<std::size_t>(plan.total_bytes)}, memory);
+    return detail::bytes_in_common({message, static_cast<std::size_t>(plan.total_bytes)}, memory) >
+           0;
   }
 };
 
@@ -322,7 +323,7 @@ struct shard {
   }
   std::uint64_t alignment() const noexcept { return detail::row_alignment(output); }
   bool has_lse_in(std::span<const std::byte> memory) const noexcept {
-    return detail::overlap(detail::memory_of(partial_lse), memory);
+    return detail::bytes_in_common(detail::memory_of(partial_lse), memory) > 0;
   }
 };
 

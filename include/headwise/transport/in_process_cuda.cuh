@@ -20,10 +20,9 @@ struct cuda_copy {
 
   /// Errors: unsupported (the stream is being captured; nothing waited), cuda_failed.
   status ready() const noexcept {
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    const status asked = detail::cuda_status(cudaStreamIsCapturing(stream, &capture), "stream");
-    if (!asked.ok()) return asked;
-    if (capture != cudaStreamCaptureStatusNone) {
+    const result<bool> capturing = detail::is_capturing(stream);
+    if (!capturing.ok()) return capturing.why();
+    if (capturing.value()) {
       return failure(errc::unsupported, "stream",
                      "is being captured, and this transport waits on the host");
     }

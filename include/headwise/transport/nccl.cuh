@@ -410,10 +410,9 @@ class nccl {
                         const char* operation) const noexcept {
     const status scratch_ok = require_scratch(operation);
     if (!scratch_ok.ok()) return scratch_ok;
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    const status asked = detail::cuda_status(cudaStreamIsCapturing(stream_, &capture), "stream");
-    if (!asked.ok()) return asked;
-    if (capture != cudaStreamCaptureStatusNone) {
+    const result<bool> capturing = detail::is_capturing(stream_);
+    if (!capturing.ok()) return capturing.why();
+    if (capturing.value()) {
       return failure(errc::unsupported, operation, "waits on the host: not in a capture");
     }
     constexpr std::size_t bytes = sizeof(detail::call_record);
@@ -432,9 +431,8 @@ class nccl {
 
   status verify(const call_signature& call, const status& refusal) const noexcept {
     if (!options_.verify) return {};
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    const status asked = detail::cuda_status(cudaStreamIsCapturing(stream_, &capture), "stream");
-    if (!asked.ok() || capture != cudaStreamCaptureStatusNone) return asked;
+    const result<bool> capturing = detail::is_capturing(stream_);
+    if (!capturing.ok() || capturing.value()) return capturing.why();
     detail::call_record all[max_ranks];
     detail::call_record mine = detail::record_of(call, refusal);
     mine.transport = static_cast<std::uint64_t>(options_.method);

@@ -92,9 +92,8 @@ struct call_signature {
 ///             transport whose bytes are not the host's. May wait for the ranks.
 /// gathers_adjacent  (optional constant, true) all_gather takes only parts that follow each other
 ///             without a gap. What the verbs hand it is so, on every rank.
-/// straight_from  (optional) bytes from which a second transfer to each peer costs less than to
-/// pack
-///             what would go straight; the same on all ranks. 0 where it is not said.
+/// straight_from  (optional) bytes per peer from which a second transfer costs less than packing
+///             what could go straight; the same on all ranks. 0 where it is not said.
 /// refuse      (optional) takes part in the call that the peers are making, only to say that this
 ///             rank cannot and why, so that they return at once. Returns the reason.
 ///
