@@ -8,53 +8,20 @@
 #include <headwise/lse/partial.hpp>
 #include <headwise/view/slice.hpp>
 
+#include <support/device.hpp>
+
 #include <cuda_runtime.h>
 #include <doctest/doctest.h>
 
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
-#include <memory>
 #include <random>
 #include <vector>
 
 using namespace headwise;
+using support::device_array;
 
 namespace {
-
-#define REQUIRE_CUDA(call)                                    \
-  do {                                                        \
-    const cudaError_t error = (call);                         \
-    const std::string what = cudaGetErrorString(error);       \
-    REQUIRE_MESSAGE(error == cudaSuccess, #call, ": ", what); \
-  } while (false)
-
-/// Device memory that starts as NaN of every kind, so that what a kernel did not write shows.
-template <class T>
-class device_array {
- public:
-  explicit device_array(std::size_t count) : count_(count) {
-    REQUIRE_CUDA(cudaMalloc(reinterpret_cast<void**>(&data_), count * sizeof(T)));
-    REQUIRE_CUDA(cudaMemset(data_, 0xff, count * sizeof(T)));
-  }
-  explicit device_array(const std::vector<T>& from) : device_array(from.size()) {
-    REQUIRE_CUDA(cudaMemcpy(data_, from.data(), count_ * sizeof(T), cudaMemcpyHostToDevice));
-  }
-  device_array(const device_array&) = delete;
-  device_array& operator=(const device_array&) = delete;
-  ~device_array() { cudaFree(data_); }
-
-  T* data() const { return data_; }
-  std::vector<T> fetch() const {
-    std::vector<T> to(count_);
-    REQUIRE_CUDA(cudaMemcpy(to.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost));
-    return to;
-  }
-
- private:
-  T* data_ = nullptr;
-  std::size_t count_;
-};
 
 void finish_launch() {
   REQUIRE_CUDA(cudaGetLastError());

@@ -32,11 +32,6 @@ using namespace support;
 namespace {
 
 constexpr int group_sizes[] = {1, 2, 3, 5, 6, 8, 9, 16};
-constexpr message_format all_formats[] = {
-    {lse_placement::plane, peer_placement::outermost},
-    {lse_placement::inline_bits, peer_placement::outermost},
-    {lse_placement::plane, peer_placement::inside_heads},
-    {lse_placement::inline_bits, peer_placement::inside_heads}};
 
 /// Host memory and a copy of it on the device: the same bytes at the same offsets, gaps included.
 class twin {
@@ -52,17 +47,11 @@ class twin {
     return {reinterpret_cast<Element*>(device_.data()) + (of.data() - host), of.layout()};
   }
   /// Bytes that are not the host's, those of the guards included.
-  index_t differences() const {
-    const std::vector<std::byte> got = device_.fetch();
-    index_t wrong = device_.stray_bytes();
-    for (std::size_t i = 0; i < got.size(); ++i) wrong += got[i] != host_[i] ? 1 : 0;
-    return wrong;
-  }
+  index_t differences() const { return device_.differences(host_); }
 
  private:
   twin(std::byte* host, index_t bytes, index_t past) : host_(host), device_(bytes, past) {
-    REQUIRE_CUDA(
-        cudaMemcpy(device_.data(), host_, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice));
+    device_.upload({host, host + bytes});
   }
 
   std::byte* host_;
@@ -108,7 +97,6 @@ std::vector<status> on_streams(
     REQUIRE(handle.ok());
     handles.push_back(handle.value());
   }
-  REQUIRE_CUDA(cudaDeviceSynchronize());  // these streams do not wait for uploads
   std::vector<status> came_to(static_cast<std::size_t>(count));
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < came_to.size(); ++r) {
@@ -280,16 +268,11 @@ struct scatter_rank : scatter_extras {
   }
 
  private:
-  using rows_type = rows_operand<T>;
   /// This rank's own heads of the partial output, as the view that a result is.
-  typename rows_type::view_type own_place() {
-    const auto all = host.partial_output.view();
-    const index_t head_stride = all.template stride<axis::head>();
-    return {all.data() + rank * run.shape.heads * head_stride,
-            typename rows_type::layout_type(
-                dim<axis::token>(run.shape.tokens, all.template stride<axis::token>()),
-                dim<axis::head>(run.shape.heads, head_stride),
-                dim<axis::head_dim>(run.shape.head_dim, all.template stride<axis::head_dim>()))};
+  typename rows_operand<T>::view_type own_place() {
+    return slice<axis::head>(host.partial_output.by_token(), rank * run.shape.heads,
+                             run.shape.heads)
+        .value();
   }
 };
 
@@ -309,10 +292,6 @@ void check_run(const scatter_run& run, random_source& random) {
   index_t differences = 0;
   for (const auto& one : all) differences += one->differences();
   CHECK(differences == 0);
-}
-
-style any_style(random_source& random) {
-  return all_styles[random.in(0, static_cast<index_t>(std::size(all_styles)) - 1)];
 }
 
 /// Calls of every size of group with every style of strides, the rest drawn.
@@ -408,12 +387,7 @@ struct gather_rank {
     return of_heads(rank * shape.heads, shape.heads);
   }
   rows_operand<bf16>::view_type of_heads(index_t first, index_t count) {
-    const auto all = gathered.view();
-    const index_t head_stride = all.stride<axis::head>();
-    return {all.data() + first * head_stride,
-            {dim<axis::token>(all.extent<axis::token>(), all.stride<axis::token>()),
-             dim<axis::head>(count, head_stride),
-             dim<axis::head_dim>(all.extent<axis::head_dim>(), all.stride<axis::head_dim>())}};
+    return slice<axis::head>(gathered.view(), first, count).value();
   }
   guarded<bf16>& filled(std::uint64_t seed, index_t rank, const scatter_shape& shape,
                         bool in_place) {
@@ -572,10 +546,8 @@ TEST_CASE("in_process_cuda: the two ends may cut the same bytes into different r
     guarded<std::uint8_t> source(most), target(most);
     for (index_t b = 0; b < most; ++b)
       source.data()[b] = static_cast<std::uint8_t>(random.in(0, 9));
-    const device_array<std::uint8_t> device_source(
-        std::vector<std::uint8_t>(source.data(), source.data() + most));
+    const device_array<std::uint8_t> device_source(source);
     const device_array<std::uint8_t> device_target(most);
-    REQUIRE_CUDA(cudaDeviceSynchronize());
     const std::uint8_t* const from = source.data();
     const std::uint8_t* const device_from = device_source.data();
     detail::copy_chunk(cut(from, source_run, source_pitch),
@@ -585,8 +557,7 @@ TEST_CASE("in_process_cuda: the two ends may cut the same bytes into different r
               .ok());
     CHECK(copy.finish().ok());
     CAPTURE(i);
-    CHECK(device_target.fetch() == std::vector<std::uint8_t>(target.data(), target.data() + most));
-    CHECK(device_target.stray_bytes() == 0);
+    CHECK(device_target.differences(target.data()) == 0);
   }
 }
 

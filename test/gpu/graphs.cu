@@ -7,8 +7,10 @@
 #include <headwise/executor/cuda_executor.cuh>
 #include <headwise/reference/lse_combine.hpp>
 #include <headwise/reference/pack.hpp>
+#include <headwise/view/slice.hpp>
 
 #include <support/device.hpp>
+#include <support/packed.hpp>
 #include <support/random.hpp>
 #include <support/scatter.hpp>
 
@@ -31,56 +33,27 @@ constexpr auto e = log_base::e;
 constexpr auto two = log_base::two;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-/// What the default stream still has to do for uploads is done before another stream begins.
-void settle() { REQUIRE_CUDA(cudaDeviceSynchronize()); }
-
-/// What `work` puts on a stream: its nodes by type, and whether capturing took device memory.
-class recording {
+/// A graph of kernels and copies alone, whose capture takes no device memory.
+class recording : public graph {
  public:
   template <class Work>
-  recording(const stream& on, Work&& work) {
-    const std::size_t before = free_memory();
-    REQUIRE_CUDA(cudaStreamBeginCapture(on, cudaStreamCaptureModeGlobal));
-    std::forward<Work>(work)();
-    cudaGraph_t captured = nullptr;
-    REQUIRE_CUDA(cudaStreamEndCapture(on, &captured));
-    CHECK(free_memory() == before);
-    std::size_t count = 0;
-    REQUIRE_CUDA(cudaGraphGetNodes(captured, nullptr, &count));
-    std::vector<cudaGraphNode_t> nodes(count);
-    if (count > 0) REQUIRE_CUDA(cudaGraphGetNodes(captured, nodes.data(), &count));
-    for (const cudaGraphNode_t node : nodes) {
-      cudaGraphNodeType type{};
-      REQUIRE_CUDA(cudaGraphNodeGetType(node, &type));
-      kernels_ += type == cudaGraphNodeTypeKernel ? 1 : 0;
-      copies_ += type == cudaGraphNodeTypeMemcpy ? 1 : 0;
-    }
-    CHECK(static_cast<index_t>(count) == kernels_ + copies_);
-    REQUIRE_CUDA(cudaGraphInstantiate(&handle_, captured, 0));
-    REQUIRE_CUDA(cudaGraphDestroy(captured));
+  recording(const stream& on, const Work& work) : graph(capture_in_place(on, work)) {
+    CHECK(nodes() == kernels() + copies());
   }
-  recording(const recording&) = delete;
-  recording& operator=(const recording&) = delete;
-  ~recording() { cudaGraphExecDestroy(handle_); }
-
-  void replay(const stream& on) const {
-    settle();
-    REQUIRE_CUDA(cudaGraphLaunch(handle_, on));
-    on.wait();
-  }
-  index_t kernels() const { return kernels_; }
-  index_t copies() const { return copies_; }
 
  private:
+  template <class Work>
+  static cudaGraph_t capture_in_place(const stream& on, const Work& work) {
+    const std::size_t before = free_memory();
+    const cudaGraph_t captured = capture(on, work);
+    CHECK(free_memory() == before);
+    return captured;
+  }
   static std::size_t free_memory() {
     std::size_t available = 0, total = 0;
     REQUIRE_CUDA(cudaMemGetInfo(&available, &total));
     return available;
   }
-
-  cudaGraphExec_t handle_ = nullptr;
-  index_t kernels_ = 0;
-  index_t copies_ = 0;
 };
 
 using rows_type = layout<dim<axis::token>, dim<axis::head>, dim<axis::head_dim>>;
@@ -94,25 +67,6 @@ rows_type rows_at(const row_strides& by, index_t tokens, index_t heads, index_t 
 plane_type plane_at(const row_strides& by, index_t tokens, index_t heads) {
   return {dim<axis::token>(tokens, by.token), dim<axis::head>(heads, by.head)};
 }
-
-/// An operand in host memory and a copy of it on the device, gaps included.
-template <class T>
-struct memory_pair {
-  guarded<T> host;
-  device_array<T> device;
-
-  explicit memory_pair(index_t count) : host(count), device(count) {}
-  void upload() { device.upload({host.data(), host.data() + host.size()}); }
-  /// Elements on the device that are not the host's, and bytes of its guards that were written.
-  index_t differences() {
-    const std::vector<T> got = device.fetch();
-    index_t wrong = device.stray_bytes();
-    for (index_t i = 0; i < host.size(); ++i) {
-      wrong += same_bits(got[static_cast<std::size_t>(i)], host.data()[i]) ? 0 : 1;
-    }
-    return wrong;
-  }
-};
 
 /// Where the operands of a rank are.
 struct placement {
@@ -227,12 +181,11 @@ struct loopback {
     }
     for (index_t r = 0; r < shape.ranks; ++r) {
       const member& one = of(r);
-      const auto own = make_view<memory_space::device>(
-          static_cast<const T*>(one.rows.device.data()) + r * shape.heads * at.rows.head,
-          rows_at(at.rows, shape.tokens, shape.heads, shape.head_dim));
-      const auto own_lse = make_view<memory_space::device>(
-          static_cast<const float*>(one.lses.device.data()) + r * shape.heads * at.lses.head,
-          plane_at(at.lses, shape.tokens, shape.heads));
+      const auto own_heads = [&](const auto& all) {
+        return slice<axis::head>(all, r * shape.heads, shape.heads).value();
+      };
+      const auto own = own_heads(input(one.rows, rows_shape()));
+      const auto own_lse = own_heads(input(one.lses, lses_shape()));
       const received_shards<T> received{plan, one.workspace.data() + plan.total_bytes};
       REQUIRE(
           executor
@@ -251,7 +204,6 @@ struct loopback {
   }
 
   void run(const stream& on) const {
-    settle();
     enqueue(on);
     on.wait();
   }
@@ -302,12 +254,9 @@ struct loopback {
     const index_t block = shape.tokens * shape.heads;
     std::vector<T> rows(static_cast<std::size_t>(shape.ranks * block * shape.head_dim));
     std::vector<float> row_lses(static_cast<std::size_t>(shape.ranks * block));
-    const view all(rows.data(),
-                   packed(extent<axis::rank>(shape.ranks), extent<axis::token>(shape.tokens),
-                          extent<axis::head>(shape.heads), extent<axis::head_dim>(shape.head_dim)));
-    const view all_lses(row_lses.data(),
-                        packed(extent<axis::rank>(shape.ranks), extent<axis::token>(shape.tokens),
-                               extent<axis::head>(shape.heads)));
+    const view all =
+        packed_outputs(rows.data(), shape.ranks, shape.tokens, shape.heads, shape.head_dim);
+    const view all_lses = packed_lses(row_lses.data(), shape.ranks, shape.tokens, shape.heads);
     for (index_t s = 0; s < shape.ranks; ++s) {
       member& one = of(s);
       const view from(one.rows.host.data(), rows_shape());
@@ -472,7 +421,6 @@ TEST_CASE("H09: every operation is captured on a stream of its own, and replays 
   device_array<std::byte> bytes(plan.total_bytes);
   device_array<bf16> copied(rows.span_size());
   const auto check = [&](const auto& work, auto& result) {
-    settle();
     REQUIRE(work().ok());
     on.wait();
     const auto eager = result.fetch();
@@ -658,7 +606,6 @@ void check_parity_32(random_source& random) {
       merged.device.poison();
     };
     renew();
-    settle();
     enqueue();
     on.wait();
     check();

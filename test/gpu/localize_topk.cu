@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <limits>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 using namespace headwise;
@@ -35,23 +34,16 @@ kv_shard shard_of(index_t ranks, index_t interleave, index_t rank) {
   return kv_shard::make(interleaving::make(ranks, interleave).value(), rank).value();
 }
 
-/// What the default stream still has to do for uploads is done before another stream begins.
-void settle() { REQUIRE_CUDA(cudaDeviceSynchronize()); }
-
-/// An operand on the host and on the device, laid out alike, gaps included.
+/// An operand whose gaps could pass for elements.
 template <class T, class Layout>
-struct operand {
-  Layout shape;
-  std::vector<T> host;
-  device_array<T> device;
-
-  operand(const Layout& of, T gaps, index_t past = 0)
-      : shape(of), host(at(of.span_size()), gaps), device(of.span_size(), past) {}
-
-  auto on_host() { return view<T, Layout>(host.data(), shape); }
-  auto there() const { return make_view<memory_space::device>(device.data(), shape); }
-  void upload() { device.upload(host); }
-  bool same() const { return device.fetch() == host && device.stray_bytes() == 0; }
+struct filled_operand : support::operand<T, Layout> {
+  filled_operand(const Layout& of, T gaps, index_t past = 0)
+      : support::operand<T, Layout>(of, past) {
+    fill_all(gaps);
+  }
+  void fill_all(T value) {
+    std::fill(this->host.data(), this->host.data() + this->host.size(), value);
+  }
 };
 
 /// Rows that are packed, padded, of every second or third element, or that lie side by side.
@@ -91,11 +83,11 @@ struct problem {
   index_t sequences;
   index_t keys;
   index_t longest;  ///< sequence
-  operand<position, rows> positions;
-  operand<page, page_rows> table;
-  operand<length, per_sequence> lengths;
-  operand<slot, rows> slots;
-  operand<count, per_token> counts;
+  filled_operand<position, rows> positions;
+  filled_operand<page, page_rows> table;
+  filled_operand<length, per_sequence> lengths;
+  filled_operand<slot, rows> slots;
+  filled_operand<count, per_token> counts;
 
   problem(random_source& random, const localize_options& told, index_t sequence_count,
           index_t key_count, index_t longest_sequence)
@@ -129,20 +121,20 @@ struct problem {
                                   : index_t{std::numeric_limits<page>::max()};
     for (index_t s = 0; s < sequences; ++s) {
       const index_t of_sequence = random.one_in(5) ? 0 : random.in(0, longest);
-      lengths.on_host()(s) = static_cast<length>(of_sequence);
+      lengths.here()(s) = static_cast<length>(of_sequence);
       const index_t used = options.shard.pages(of_sequence, options.page_size);
       for (index_t p = 0; p < table.shape.template extent<axis::page>(); ++p) {
         const index_t entry = p >= used          ? random.one_of({-1, 2147480000})
                               : random.one_in(2) ? random.in(0, 99 < last_page ? 99 : last_page)
                                                  : random.in(0, last_page);
-        table.on_host()(s, p) = static_cast<page>(entry);
+        table.here()(s, p) = static_cast<page>(entry);
       }
       for (index_t j = 0; j < options.query_tokens; ++j) {
         fill_row(random, s * options.query_tokens + j, of_sequence);
       }
     }
-    std::fill(slots.host.begin(), slots.host.end(), poison);
-    std::fill(counts.host.begin(), counts.host.end(), static_cast<count>(poison));
+    slots.fill_all(poison);
+    counts.fill_all(static_cast<count>(poison));
   }
 
   void fill_row(random_source& random, index_t t, index_t of_sequence) {
@@ -155,7 +147,7 @@ struct problem {
         wanted = random.one_of({-1, -2, std::numeric_limits<std::int32_t>::min(),
                                 std::numeric_limits<std::int32_t>::max()});
       }
-      positions.on_host()(t, i) = static_cast<position>(wanted);
+      positions.here()(t, i) = static_cast<position>(wanted);
     }
   }
 
@@ -165,7 +157,6 @@ struct problem {
     lengths.upload();
     slots.upload();
     counts.upload();
-    settle();
   }
 
   status launch(cudaStream_t stream) const {
@@ -179,23 +170,23 @@ struct problem {
 
   /// After upload() and a launch: every byte of every operand is what the reference leaves there.
   void check_against_reference() {
-    REQUIRE(reference::localize_topk(positions.on_host(), table.on_host(), lengths.on_host(),
-                                     options, slots.on_host(), counts.on_host())
+    REQUIRE(reference::localize_topk(positions.here(), table.here(), lengths.here(), options,
+                                     slots.here(), counts.here())
                 .ok());
     check_same();
   }
   void check_in_place_against_reference() {
-    REQUIRE(reference::localize_topk(positions.on_host(), table.on_host(), lengths.on_host(),
-                                     options, positions.on_host(), counts.on_host())
+    REQUIRE(reference::localize_topk(positions.here(), table.here(), lengths.here(), options,
+                                     positions.here(), counts.here())
                 .ok());
     check_same();
   }
-  void check_same() const {
-    REQUIRE(slots.same());
-    REQUIRE(counts.same());
-    REQUIRE(positions.same());
-    REQUIRE(table.same());
-    REQUIRE(lengths.same());
+  void check_same() {
+    REQUIRE(slots.differences() == 0);
+    REQUIRE(counts.differences() == 0);
+    REQUIRE(positions.differences() == 0);
+    REQUIRE(table.differences() == 0);
+    REQUIRE(lengths.differences() == 0);
   }
 };
 
@@ -221,36 +212,54 @@ void for_each_shape(random_source& random, F f) {
   }
 }
 
+/// Operands without gaps, but for the rows of the table.
+template <class Integer>
+struct packed_call {
+  Integer* positions;
+  Integer* table;
+  Integer* lengths;
+  Integer* slots;
+  Integer* counts;
+  index_t keys;
+  index_t sequences = 1;
+  index_t pages = 1;
+  index_t table_stride = 1;
+
+  template <memory_space Space = memory_space::device>
+  status launch(const localize_options& options, cudaStream_t stream) const {
+    const index_t tokens = sequences * options.query_tokens;
+    const rows shape(dim<axis::token>(tokens, keys), dim<axis::key>(keys, 1));
+    const page_rows table_shape(dim<axis::sequence>(sequences, table_stride),
+                                dim<axis::page>(pages, 1));
+    return kernel::localize_topk(
+        make_view<Space>(positions, shape), make_view<Space>(table, table_shape),
+        make_view<Space>(lengths, per_sequence(dim<axis::sequence>(sequences, 1))), options,
+        make_view<Space>(slots, shape),
+        make_view<Space>(counts, per_token(dim<axis::token>(tokens, 1))), stream);
+  }
+};
+
 struct located {
   list slots;
   list counts;
 };
 
-/// Packed operands of int32.
+/// Packed operands of int32. `pages`: how many entries of a row of the table are the call's, if not
+/// all.
 located localize(const list& positions, const list& table, const list& lengths,
-                 const localize_options& options) {
+                 const localize_options& options, index_t pages = -1) {
   const auto sequences = static_cast<index_t>(lengths.size());
   const index_t tokens = sequences * options.query_tokens;
   const auto keys = static_cast<index_t>(positions.size()) / tokens;
-  const auto pages = static_cast<index_t>(table.size()) / sequences;
-  const rows shape(dim<axis::token>(tokens, keys), dim<axis::key>(keys, 1));
+  const auto stride = static_cast<index_t>(table.size()) / sequences;
   const device_array<std::int32_t> in(positions), names(table), ends(lengths);
-  device_array<std::int32_t> out(tokens * keys), counts(tokens);
-  out.upload(list(positions.size(), -77));
-  counts.upload(list(at(tokens), -77));
-  settle();
+  const device_array<std::int32_t> out(list(positions.size(), -77)), counts(list(at(tokens), -77));
+  const packed_call<std::int32_t> call{
+      in.data(),     names.data(), ends.data(), out.data(),
+      counts.data(), keys,         sequences,   pages < 0 ? stride : pages,
+      stride};
   const support::stream stream;
-  REQUIRE(kernel::localize_topk(make_view<memory_space::device>(in.data(), shape),
-                                make_view<memory_space::device>(
-                                    names.data(), page_rows(dim<axis::sequence>(sequences, pages),
-                                                            dim<axis::page>(pages, 1))),
-                                make_view<memory_space::device>(
-                                    ends.data(), per_sequence(dim<axis::sequence>(sequences, 1))),
-                                options, make_view<memory_space::device>(out.data(), shape),
-                                make_view<memory_space::device>(
-                                    counts.data(), per_token(dim<axis::token>(tokens, 1))),
-                                stream)
-              .ok());
+  REQUIRE(call.launch(options, stream).ok());
   stream.wait();
   REQUIRE(out.stray_bytes() == 0);
   REQUIRE(counts.stray_bytes() == 0);
@@ -300,26 +309,10 @@ TEST_CASE("localize_topk kernel: positions keep their order, and end at the caus
 }
 
 TEST_CASE("D11: localize_topk kernel: a block table of local width is read by its row stride") {
-  const device_array<std::int32_t> positions(list{0, 130, 0, 130});
-  const device_array<std::int32_t> table(list{4, 2, 2147480000, -1, 6, 1, 2147480000, -1});
-  const device_array<std::int32_t> lengths(list{256, 256});
-  const device_array<std::int32_t> slots(4), counts(2);
-  const rows shape(dim<axis::token>(2, 2), dim<axis::key>(2, 1));
-  settle();
-  const support::stream stream;
-  REQUIRE(
-      kernel::localize_topk(
-          make_view<memory_space::device>(positions.data(), shape),
-          make_view<memory_space::device>(
-              table.data(), page_rows(dim<axis::sequence>(2, 4), dim<axis::page>(2, 1))),
-          make_view<memory_space::device>(lengths.data(), per_sequence(dim<axis::sequence>(2, 1))),
-          {.page_size = 64, .shard = shard_of(2, 1, 0)},
-          make_view<memory_space::device>(slots.data(), shape),
-          make_view<memory_space::device>(counts.data(), per_token(dim<axis::token>(2, 1))), stream)
-          .ok());
-  stream.wait();
-  CHECK(slots.fetch() == list{4 * 64, 2 * 64 + 1, 6 * 64, 1 * 64 + 1});
-  CHECK(counts.fetch() == list{2, 2});
+  const located found = localize({0, 130, 0, 130}, {4, 2, 2147480000, -1, 6, 1, 2147480000, -1},
+                                 {256, 256}, {.page_size = 64, .shard = shard_of(2, 1, 0)}, 2);
+  CHECK(found.slots == list{4 * 64, 2 * 64 + 1, 6 * 64, 1 * 64 + 1});
+  CHECK(found.counts == list{2, 2});
 }
 
 TEST_CASE_TEMPLATE("localize_topk kernel: the slots and counts of the reference", Types, all_int32,
@@ -363,37 +356,37 @@ TEST_CASE("localize_topk kernel: static strides, and keys outside of tokens") {
   constexpr index_t keys = 300;
   random_source random(13);
   const localize_options options{.page_size = 16, .query_tokens = 3, .shard = shard_of(2, 4, 1)};
-  operand<std::int32_t, layout<dim<axis::key, keys, 4>, dim<axis::token, tokens, 1>>> positions({},
+  filled_operand<std::int32_t, layout<dim<axis::key, keys, 4>, dim<axis::token, tokens, 1>>>
+      positions({}, 7);
+  filled_operand<std::int32_t, layout<dim<axis::page, 40, 2>, dim<axis::sequence, 1, 1>>> table({},
                                                                                                 7);
-  operand<std::int32_t, layout<dim<axis::page, 40, 2>, dim<axis::sequence, 1, 1>>> table({}, 7);
-  operand<std::int32_t, layout<dim<axis::sequence, 1, 1>>> lengths({}, 1000);
-  operand<std::int32_t, layout<dim<axis::token, tokens, keys + 4>, dim<axis::key, keys, 1>>> slots(
-      {}, -77);
-  operand<std::int32_t, layout<dim<axis::token, tokens, 2>>> counts({}, -77);
+  filled_operand<std::int32_t, layout<dim<axis::sequence, 1, 1>>> lengths({}, 1000);
+  filled_operand<std::int32_t, layout<dim<axis::token, tokens, keys + 4>, dim<axis::key, keys, 1>>>
+      slots({}, -77);
+  filled_operand<std::int32_t, layout<dim<axis::token, tokens, 2>>> counts({}, -77);
   for (index_t i = 0; i < keys; ++i) {
     for (index_t t = 0; t < tokens; ++t) {
-      positions.on_host()(i, t) = static_cast<std::int32_t>(random.in(-100, 1010));
+      positions.here()(i, t) = static_cast<std::int32_t>(random.in(-100, 1010));
     }
   }
   for (index_t p = 0; p < 40; ++p) {
-    table.on_host()(p, 0) = static_cast<std::int32_t>(random.in(0, 9999));
+    table.here()(p, 0) = static_cast<std::int32_t>(random.in(0, 9999));
   }
   positions.upload();
   table.upload();
   lengths.upload();
   slots.upload();
   counts.upload();
-  settle();
   const support::stream stream;
   REQUIRE(kernel::localize_topk(positions.there(), table.there(), lengths.there(), options,
                                 slots.there(), counts.there(), stream)
               .ok());
   stream.wait();
-  REQUIRE(reference::localize_topk(positions.on_host(), table.on_host(), lengths.on_host(), options,
-                                   slots.on_host(), counts.on_host())
+  REQUIRE(reference::localize_topk(positions.here(), table.here(), lengths.here(), options,
+                                   slots.here(), counts.here())
               .ok());
-  CHECK(slots.same());
-  CHECK(counts.same());
+  CHECK(slots.differences() == 0);
+  CHECK(counts.differences() == 0);
 }
 
 TEST_CASE("localize_topk kernel: more tokens than a grid's second dimension has blocks") {
@@ -426,7 +419,7 @@ TEST_CASE("localize_topk kernel: rows more than 2^31 elements apart") {
   }
   const auto both = make_view<memory_space::device>(
       positions.data(), rows(dim<axis::token>(2, apart), dim<axis::key>(2, 1)));
-  settle();
+  REQUIRE_CUDA(cudaDeviceSynchronize());  // the stream does not wait for what was put
   const support::stream stream;
   REQUIRE(
       kernel::localize_topk(
@@ -448,26 +441,9 @@ TEST_CASE("localize_topk kernel: rows more than 2^31 elements apart") {
 TEST_CASE("localize_topk kernel: what cannot be a slot is dropped") {
   // Pages of 4 rows, two of them listed, in a row of three entries: the third is another's.
   const auto with = [](const list& table, std::int32_t length, const list& positions) {
-    const device_array<std::int32_t> in(positions), names(table), ends(list{length});
-    const device_array<std::int32_t> out(list(positions.size(), -77)), counts(list{-77});
-    const auto keys = static_cast<index_t>(positions.size());
-    const rows shape(dim<axis::token>(1, keys), dim<axis::key>(keys, 1));
-    settle();
-    const support::stream stream;
-    REQUIRE(
-        kernel::localize_topk(
-            make_view<memory_space::device>(in.data(), shape),
-            make_view<memory_space::device>(
-                names.data(), page_rows(dim<axis::sequence>(1, 3), dim<axis::page>(2, 1))),
-            make_view<memory_space::device>(ends.data(), per_sequence(dim<axis::sequence>(1, 1))),
-            {.page_size = 4, .shard = {}}, make_view<memory_space::device>(out.data(), shape),
-            make_view<memory_space::device>(counts.data(), per_token(dim<axis::token>(1, 1))),
-            stream)
-            .ok());
-    stream.wait();
-    list found = out.fetch();
-    found.push_back(counts.fetch()[0]);
-    return found;
+    located found = localize(positions, table, {length}, {.page_size = 4, .shard = {}}, 2);
+    found.slots.push_back(found.counts[0]);
+    return found.slots;
   };
   const std::int32_t most = std::numeric_limits<std::int32_t>::max();
   // A table that is narrower than the length says.
@@ -490,23 +466,12 @@ TEST_CASE("localize_topk kernel: 64-bit numbers at their ends") {
   const device_array<std::int64_t> positions(list64{most - 1, 1, least, 0, most, 2});
   const device_array<std::int64_t> table(list64{most / 2 - 1, 7});
   const device_array<std::int64_t> slots(list64(6, -77)), counts(list64{-77});
-  const rows shape(dim<axis::token>(1, 6), dim<axis::key>(6, 1));
-  settle();
   const support::stream stream;
   const auto counts_for = [&](std::int64_t length, index_t page_size) {
     const device_array<std::int64_t> lengths(list64{length});
-    settle();
-    REQUIRE(kernel::localize_topk(
-                make_view<memory_space::device>(positions.data(), shape),
-                make_view<memory_space::device>(
-                    table.data(), page_rows(dim<axis::sequence>(1, 1), dim<axis::page>(1, 1))),
-                make_view<memory_space::device>(lengths.data(),
-                                                per_sequence(dim<axis::sequence>(1, 1))),
-                {.page_size = page_size, .shard = {}},
-                make_view<memory_space::device>(slots.data(), shape),
-                make_view<memory_space::device>(counts.data(), per_token(dim<axis::token>(1, 1))),
-                stream)
-                .ok());
+    const packed_call<std::int64_t> call{positions.data(), table.data(),  lengths.data(),
+                                         slots.data(),     counts.data(), 6};
+    REQUIRE(call.launch({.page_size = page_size, .shard = {}}, stream).ok());
     stream.wait();
     return counts.fetch()[0];
   };
@@ -547,24 +512,13 @@ TEST_CASE("H04: localize_topk kernel: a graph reads lengths, positions and table
   const device_array<std::int32_t> table(list{1});
   device_array<std::int32_t> lengths(list{3});
   const device_array<std::int32_t> slots(list(3, -77)), counts(list{-77});
-  const rows shape(dim<axis::token>(1, 3), dim<axis::key>(3, 1));
-  settle();
-  const support::graph graph(stream, [&] {
-    REQUIRE(kernel::localize_topk(
-                make_view<memory_space::device>(positions.data(), shape),
-                make_view<memory_space::device>(
-                    table.data(), page_rows(dim<axis::sequence>(1, 1), dim<axis::page>(1, 1))),
-                make_view<memory_space::device>(lengths.data(),
-                                                per_sequence(dim<axis::sequence>(1, 1))),
-                {.page_size = 8, .shard = {}}, make_view<memory_space::device>(slots.data(), shape),
-                make_view<memory_space::device>(counts.data(), per_token(dim<axis::token>(1, 1))),
-                stream)
-                .ok());
-  });
+  const packed_call<std::int32_t> call{positions.data(), table.data(),  lengths.data(),
+                                       slots.data(),     counts.data(), 3};
+  const support::graph graph(
+      stream, [&] { REQUIRE(call.launch({.page_size = 8, .shard = {}}, stream).ok()); });
   graph.replay(stream);
   CHECK(slots.fetch() == list{10, -1, -1});
   lengths.upload({7});
-  settle();
   graph.replay(stream);
   CHECK(slots.fetch() == list{14, 10, 11});
   CHECK(counts.fetch() == list{3});
@@ -581,7 +535,7 @@ TEST_CASE("localize_topk kernel: without tokens nothing is launched, without key
   REQUIRE(keyless.launch(stream).ok());
   stream.wait();
   keyless.check_against_reference();
-  CHECK(keyless.counts.on_host()(5) == 0);
+  CHECK(keyless.counts.here()(5) == 0);
 }
 
 TEST_CASE("localize_topk kernel: operands in pinned memory") {
@@ -590,16 +544,10 @@ TEST_CASE("localize_topk kernel: operands in pinned memory") {
   REQUIRE_CUDA(cudaHostAlloc(reinterpret_cast<void**>(&memory), 64, cudaHostAllocDefault));
   const list before = {0, 5, 9, 10, -1, 7, 11, -77, -77, -77, -77, -77, -77, -77};
   std::copy(before.begin(), before.end(), memory);
-  const rows shape(dim<axis::token>(1, 5), dim<axis::key>(5, 1));
   const support::stream stream;
-  const status done = kernel::localize_topk(
-      make_view<memory_space::pinned>(memory, shape),
-      make_view<memory_space::pinned>(memory + 5,
-                                      page_rows(dim<axis::sequence>(1, 1), dim<axis::page>(1, 1))),
-      make_view<memory_space::pinned>(memory + 6, per_sequence(dim<axis::sequence>(1, 1))),
-      {.page_size = 4, .shard = shard_of(4, 1, 1)},
-      make_view<memory_space::pinned>(memory + 7, shape),
-      make_view<memory_space::pinned>(memory + 12, per_token(dim<axis::token>(1, 1))), stream);
+  const packed_call<std::int32_t> call{memory, memory + 5, memory + 6, memory + 7, memory + 12, 5};
+  const status done =
+      call.launch<memory_space::pinned>({.page_size = 4, .shard = shard_of(4, 1, 1)}, stream);
   const cudaError_t waited = cudaStreamSynchronize(stream);
   const list after(memory, memory + 14);
   REQUIRE_CUDA(cudaFreeHost(memory));
@@ -616,9 +564,9 @@ TEST_CASE("localize_topk kernel: a wrong call says what the reference says and w
     spoil(call);
     call.upload();
     const status said = call.launch(stream);
-    const status expected = reference::localize_topk(call.positions.on_host(), call.table.on_host(),
-                                                     call.lengths.on_host(), call.options,
-                                                     call.slots.on_host(), call.counts.on_host());
+    const status expected =
+        reference::localize_topk(call.positions.here(), call.table.here(), call.lengths.here(),
+                                 call.options, call.slots.here(), call.counts.here());
     REQUIRE(!expected.ok());
     CHECK(said.code == expected.code);
     CHECK(std::string(said.operand) == expected.operand);

@@ -7,6 +7,7 @@
 #include <headwise/kernel/lse_combine.cuh>
 #include <headwise/reference/lse_combine.hpp>
 #include <headwise/reference/pack.hpp>
+#include <headwise/view/slice.hpp>
 
 #include <support/device.hpp>
 #include <support/exact_combine.hpp>
@@ -35,51 +36,16 @@ constexpr auto two = log_base::two;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
-constexpr message_format all_formats[] = {
-    {lse_placement::plane, peer_placement::outermost},
-    {lse_placement::inline_bits, peer_placement::outermost},
-    {lse_placement::plane, peer_placement::inside_heads},
-    {lse_placement::inline_bits, peer_placement::inside_heads},
-};
-
-/// What the default stream still has to do for uploads is done before another stream begins.
-void settle() { REQUIRE_CUDA(cudaDeviceSynchronize()); }
-
 template <class T>
 using rows_layout = typename rows_operand<T>::layout_type;
 using plane_layout = plane_operand<float>::layout_type;
 using shard_rows = layout<dim<axis::rank>, dim<axis::token>, dim<axis::head>, dim<axis::head_dim>>;
 using shard_planes = layout<dim<axis::rank>, dim<axis::token>, dim<axis::head>>;
 
-/// An operand in host memory and a copy of it on the device, gaps included.
-template <class T, class Layout>
-struct operand {
-  Layout shape;
-  guarded<T> host;
-  device_array<T> device;
+constexpr index_t head_dims[] = {1, 8, 33, 66, 80, 96, 100, 192, 512, 576};
 
-  explicit operand(const Layout& of, index_t past = 0)
-      : shape(of), host(of.span_size()), device(of.span_size(), past) {}
-
-  view<T, Layout> here() { return {host.data(), shape}; }
-  view<const T, Layout> input() { return {host.data(), shape}; }
-  auto there() const { return make_view<memory_space::device>(device.data(), shape); }
-  auto input_there() const {
-    return make_view<memory_space::device>(static_cast<const T*>(device.data()), shape);
-  }
-  void upload() { device.upload({host.data(), host.data() + host.size()}); }
-  /// Elements on the device that are not the host's, and bytes of its guards that were written.
-  index_t differences() {
-    const std::vector<T> got = device.fetch();
-    index_t wrong = device.stray_bytes();
-    for (index_t i = 0; i < host.size(); ++i) {
-      wrong += same_bits(got[static_cast<std::size_t>(i)], host.data()[i]) ? 0 : 1;
-    }
-    return wrong;
-  }
-};
-
-style any_style(random_source& random) { return all_styles[random.in(0, 5)]; }
+using says_empty = nan_policy::empty;
+using says_nan = nan_policy::propagate;
 
 // ---- values --------------------------------------------------------------------------------
 
@@ -187,19 +153,25 @@ shard_planes gathered_lses_of(const combine_run& run) {
           dim<axis::head>(run.heads, s.row.head)};
 }
 
-/// One rank of gathered rows, or of gathered LSEs.
-template <class T, memory_space Space>
-view<T, layout<dim<axis::token>, dim<axis::head>, dim<axis::head_dim>>, Space> rank_of(
-    const view<T, shard_rows, Space>& all, index_t rank) {
-  return {all.data() + rank * all.template stride<axis::rank>(),
-          {all.layout().template get<axis::token>(), all.layout().template get<axis::head>(),
-           all.layout().template get<axis::head_dim>()}};
+/// Runs the kernel to its end.
+template <log_base Base, class Source, class Output, class Merged, class Sink = none_t,
+          class Policy = says_empty>
+void combine_there(const Source& source, const Output& output, const Merged& merged,
+                   const Sink& sink = {}, const Policy& policy = {}) {
+  const stream on;
+  REQUIRE(kernel::lse_combine<Base>(source, output, cudaStream_t{on}, merged, sink, policy).ok());
+  on.wait();
 }
-template <class T, memory_space Space>
-view<T, layout<dim<axis::token>, dim<axis::head>>, Space> rank_of(
-    const view<T, shard_planes, Space>& all, index_t rank) {
-  return {all.data() + rank * all.template stride<axis::rank>(),
-          {all.layout().template get<axis::token>(), all.layout().template get<axis::head>()}};
+
+/// Combines at both places: the same bits.
+template <log_base Base, class Here, class There, class Output, class Merged, class Sink = none_t,
+          class SinkThere = none_t>
+void check_combine(const Here& here, const There& there, Output& output, Merged& merged,
+                   const Sink& sink = {}, const SinkThere& sink_there = {}) {
+  REQUIRE(reference::lse_combine<Base>(here, output.here(), merged.here(), sink).ok());
+  combine_there<Base>(there, output.there(), merged.there(), sink_there);
+  CHECK(output.differences() == 0);
+  CHECK(merged.differences() == 0);
 }
 
 /// One combine of gathered shards at both places. `HeadMajor`: the order of the output's axes.
@@ -218,13 +190,12 @@ void check_gathered(const combine_run& run, random_source& random) {
   operand<float, layout<dim<axis::head>>> sinks(
       layout<dim<axis::head>>(dim<axis::head>(run.heads, random.in(1, 3))));
   for (int r = 0; r < run.ranks; ++r) {
-    fill_partials(rank_of(rows.here(), r), rank_of(lses.here(), r), random);
+    fill_partials(fix<axis::rank>(rows.here(), r), fix<axis::rank>(lses.here(), r), random);
   }
   fill_sinks(sinks.here(), random);
   rows.upload();
   lses.upload();
   sinks.upload();
-  settle();
 
   const stream on;
   const auto on_host = [&](const auto& result, const auto& result_lse, const auto& sink) {
@@ -247,14 +218,13 @@ void check_gathered(const combine_run& run, random_source& random) {
   };
   constexpr bool may_be_in_place = std::is_same_v<T, Result> && !HeadMajor;
   if (may_be_in_place && run.in_place >= 0) {
+    const auto own = [&](const auto& all) { return fix<axis::rank>(all, run.in_place); };
     if constexpr (may_be_in_place && Merged && std::is_same_v<Lse, float>) {
-      at_both(rank_of(rows.here(), run.in_place), rank_of(rows.there(), run.in_place),
-              rank_of(lses.here(), run.in_place), rank_of(lses.there(), run.in_place));
+      at_both(own(rows.here()), own(rows.there()), own(lses.here()), own(lses.there()));
     } else if constexpr (may_be_in_place && Merged) {
-      at_both(rank_of(rows.here(), run.in_place), rank_of(rows.there(), run.in_place),
-              merged.here(), merged.there());
+      at_both(own(rows.here()), own(rows.there()), merged.here(), merged.there());
     } else if constexpr (may_be_in_place) {
-      at_both(rank_of(rows.here(), run.in_place), rank_of(rows.there(), run.in_place), none, none);
+      at_both(own(rows.here()), own(rows.there()), none, none);
     }
   } else if constexpr (Merged) {
     at_both(output.here(), output.there(), merged.here(), merged.there());
@@ -271,7 +241,6 @@ void check_gathered(const combine_run& run, random_source& random) {
 
 /// Every number of ranks with every head dim and every style of strides; the rest drawn.
 void check_all_gathered(std::uint64_t seed, void (*check)(const combine_run&, random_source&)) {
-  constexpr index_t head_dims[] = {1, 8, 33, 66, 80, 96, 100, 192, 512, 576};
   random_source random(seed);
   std::size_t count = 0;
   for (int ranks = 1; ranks <= 16; ++ranks) {
@@ -293,9 +262,6 @@ void check_all_gathered(std::uint64_t seed, void (*check)(const combine_run&, ra
     }
   }
 }
-
-using says_empty = nan_policy::empty;
-using says_nan = nan_policy::propagate;
 
 }  // namespace
 
@@ -379,17 +345,8 @@ void check_static_heads(random_source& random, int ranks, index_t tokens) {
   }
   rows.upload();
   lses.upload();
-  settle();
-  const stream on;
-  REQUIRE(reference::lse_combine<Base>(gathered_shards{rows.input(), lses.input()}, output.here(),
-                                       merged.here())
-              .ok());
-  REQUIRE(kernel::lse_combine<Base>(gathered_shards{rows.input_there(), lses.input_there()},
-                                    output.there(), cudaStream_t{on}, merged.there())
-              .ok());
-  on.wait();
-  CHECK(output.differences() == 0);
-  CHECK(merged.differences() == 0);
+  check_combine<Base>(gathered_shards{rows.input(), lses.input()},
+                      gathered_shards{rows.input_there(), lses.input_there()}, output, merged);
 }
 
 }  // namespace
@@ -464,19 +421,14 @@ void check_messages(const scatter_shape& shape, const message_format& format, wi
 
   // This rank's own heads of its own partial result.
   const style own_style = any_style(random), own_lse_style = any_style(random);
-  const row_strides by = strides_of(own_style, shape.tokens, shape.all_heads(), shape.head_dim);
-  const row_strides lse_by = strides_of(own_lse_style, shape.tokens, shape.all_heads(), 1);
   rows_operand<T> rows(own_style, shape.tokens, shape.all_heads(), shape.head_dim);
   plane_operand<Lse> lses(own_lse_style, shape.tokens, shape.all_heads());
   problem.put(me, rows, lses);
-  const device_array<T> rows_there({rows.memory.data(), rows.memory.data() + rows.memory.size()});
-  const device_array<Lse> lses_there({lses.memory.data(), lses.memory.data() + lses.memory.size()});
-  const rows_layout<T> own_rows(dim<axis::token>(shape.tokens, by.token),
-                                dim<axis::head>(shape.heads, by.head),
-                                dim<axis::head_dim>(shape.head_dim, by.head_dim));
-  const plane_layout own_lses(dim<axis::token>(shape.tokens, lse_by.token),
-                              dim<axis::head>(shape.heads, lse_by.head));
-  const index_t first = me * shape.heads * by.head, first_lse = me * shape.heads * lse_by.head;
+  const device_array<T> rows_there(rows.memory);
+  const device_array<Lse> lses_there(lses.memory);
+  const auto own_heads = [&](const auto& all) {
+    return slice<axis::head>(all, me * shape.heads, shape.heads).value();
+  };
   key_counts keys(shape.tokens, random);
   operand<fp16, layout<dim<axis::head>>> sinks(
       layout<dim<axis::head>>(dim<axis::head>(shape.heads, 1)));
@@ -488,33 +440,23 @@ void check_messages(const scatter_shape& shape, const message_format& format, wi
       rows_operand<T>::layout_of(result_style, shape.tokens, shape.heads, shape.head_dim));
   operand<float, plane_layout> merged(
       plane_operand<float>::layout_of(any_style(random), shape.tokens, shape.heads));
-  settle();
-  const stream on;
   const auto combine_at_both = [&](const auto& here, const auto& there) {
     if constexpr (Sink) {
-      REQUIRE(reference::lse_combine<Base>(here, output.here(), merged.here(), sinks.input()).ok());
-      REQUIRE(kernel::lse_combine<Base>(there, output.there(), cudaStream_t{on}, merged.there(),
-                                        sinks.input_there())
-                  .ok());
+      check_combine<Base>(here, there, output, merged, sinks.input(), sinks.input_there());
     } else {
-      REQUIRE(reference::lse_combine<Base>(here, output.here(), merged.here()).ok());
-      REQUIRE(
-          kernel::lse_combine<Base>(there, output.there(), cudaStream_t{on}, merged.there()).ok());
+      check_combine<Base>(here, there, output, merged);
     }
   };
   const received_shards<T> came{plan, message.host.data()};
   const received_shards<T> came_there{plan, message.device.data()};
   const auto with_own = [&](const auto& valid, const auto& valid_there) {
-    const view<const T, rows_layout<T>> own{rows.memory.data() + first, own_rows};
-    const view<const Lse, plane_layout> own_lse{lses.memory.data() + first_lse, own_lses};
-    combine_at_both(
-        exchanged_shards{came, shard{own, own_lse, valid}, static_cast<int>(me)},
-        exchanged_shards{
-            came_there,
-            shard{on_device(static_cast<const T*>(rows_there.data()) + first, own),
-                  on_device(static_cast<const Lse*>(lses_there.data()) + first_lse, own_lse),
-                  valid_there},
-            static_cast<int>(me)});
+    const auto own = own_heads(rows.input());
+    const auto own_lse = own_heads(lses.input());
+    const auto own_there = own_heads(on_device<const T>(rows_there.data(), rows.input()));
+    const auto own_lse_there = own_heads(on_device<const Lse>(lses_there.data(), lses.input()));
+    combine_at_both(exchanged_shards{came, shard{own, own_lse, valid}, static_cast<int>(me)},
+                    exchanged_shards{came_there, shard{own_there, own_lse_there, valid_there},
+                                     static_cast<int>(me)});
   };
   if constexpr (!Exchanged) {
     combine_at_both(came, came_there);
@@ -523,9 +465,6 @@ void check_messages(const scatter_shape& shape, const message_format& format, wi
   } else {
     with_own(none, none);
   }
-  on.wait();
-  CHECK(output.differences() == 0);
-  CHECK(merged.differences() == 0);
   CHECK(message.differences() == 0);
   if constexpr (!Sink && !(Exchanged && Counts)) {
     // The same from float64.
@@ -544,7 +483,6 @@ void check_messages(const scatter_shape& shape, const message_format& format, wi
 void check_all_messages(std::uint64_t seed,
                         void (*check)(const scatter_shape&, const message_format&, wire_order,
                                       index_t, random_source&)) {
-  constexpr index_t head_dims[] = {1, 8, 33, 66, 80, 96, 100, 192, 512, 576};
   random_source random(seed);
   std::size_t count = 0;
   for (int ranks = 1; ranks <= 16; ++ranks) {
@@ -609,26 +547,14 @@ void check_separate(const combine_run& run, random_source& random) {
       plane_operand<float>::layout_of(run.result_style, run.tokens, run.heads));
   auto& to = run.in_place < 0 ? output : shards[run.in_place].rows;
   auto& lse_to = run.in_place < 0 ? merged : shards[run.in_place].lses;
-  settle();
-  const stream on;
   if constexpr (Shards == 2) {
-    REQUIRE(reference::lse_combine<Base>(separate_shards(shards[0].here(), shards[1].here()),
-                                         to.here(), lse_to.here())
-                .ok());
-    REQUIRE(kernel::lse_combine<Base>(separate_shards(shards[0].there(), shards[1].there()),
-                                      to.there(), cudaStream_t{on}, lse_to.there())
-                .ok());
+    check_combine<Base>(separate_shards(shards[0].here(), shards[1].here()),
+                        separate_shards(shards[0].there(), shards[1].there()), to, lse_to);
   } else {
-    REQUIRE(reference::lse_combine<Base>(
-                separate_shards(shards[0].here(), shards[1].here(), shards[2].here()), to.here(),
-                lse_to.here())
-                .ok());
-    REQUIRE(kernel::lse_combine<Base>(
-                separate_shards(shards[0].there(), shards[1].there(), shards[2].there()),
-                to.there(), cudaStream_t{on}, lse_to.there())
-                .ok());
+    check_combine<Base>(separate_shards(shards[0].here(), shards[1].here(), shards[2].here()),
+                        separate_shards(shards[0].there(), shards[1].there(), shards[2].there()),
+                        to, lse_to);
   }
-  on.wait();
   CHECK(output.differences() == 0);
   CHECK(merged.differences() == 0);
   for (partial_operands<T>& one : shards) {
@@ -679,19 +605,10 @@ TEST_CASE("lse_combine kernel: the bits of the host: one shard with counts") {
           rows_operand<fp16>::layout_of(which, run.tokens, run.heads, head_dim));
       operand<float, plane_layout> merged(
           plane_operand<float>::layout_of(which, run.tokens, run.heads));
-      settle();
-      const stream on;
-      REQUIRE(reference::lse_combine<e>(
-                  shard{only.rows.input(), only.lses.input(), keys.counts.input()}, output.here(),
-                  merged.here())
-                  .ok());
-      REQUIRE(kernel::lse_combine<e>(shard{only.rows.input_there(), only.lses.input_there(),
-                                           keys.counts.input_there()},
-                                     output.there(), cudaStream_t{on}, merged.there())
-                  .ok());
-      on.wait();
-      CHECK(output.differences() == 0);
-      CHECK(merged.differences() == 0);
+      check_combine<e>(
+          shard{only.rows.input(), only.lses.input(), keys.counts.input()},
+          shard{only.rows.input_there(), only.lses.input_there(), keys.counts.input_there()},
+          output, merged);
     }
   }
 }
@@ -721,18 +638,13 @@ outcome<T> combined(const std::vector<T>& rows, const std::vector<float>& lses, 
   const view<const float, shard_planes, memory_space::device> shard_lses{
       lses_there.data(),
       {dim<axis::rank>(ranks, tokens), dim<axis::token>(tokens, 1), dim<axis::head>(1, 1)}};
-  settle();
-  const stream on;
-  REQUIRE(kernel::lse_combine<Base>(
-              gathered_shards{shards, shard_lses},
-              make_view<memory_space::device>(
-                  output.data(), rows_operand<T>::layout_of(style::packed, tokens, 1, head_dim)),
-              cudaStream_t{on},
-              make_view<memory_space::device>(
-                  merged.data(), plane_operand<float>::layout_of(style::packed, tokens, 1)),
-              none, Policy{})
-              .ok());
-  on.wait();
+  combine_there<Base>(
+      gathered_shards{shards, shard_lses},
+      make_view<memory_space::device>(
+          output.data(), rows_operand<T>::layout_of(style::packed, tokens, 1, head_dim)),
+      make_view<memory_space::device>(merged.data(),
+                                      plane_operand<float>::layout_of(style::packed, tokens, 1)),
+      none, Policy{});
   CHECK(output.stray_bytes() == 0);
   CHECK(merged.stray_bytes() == 0);
   return {output.fetch(), merged.fetch()};
@@ -760,14 +672,9 @@ TEST_CASE("A08: lse_combine kernel: each partial result is read by its own strid
   suffix.upload();
   prefix_lse.upload();
   suffix_lse.upload();
-  settle();
-  const stream on;
-  REQUIRE(
-      kernel::lse_combine<e>(separate_shards(shard{prefix.input_there(), prefix_lse.input_there()},
-                                             shard{suffix.input_there(), suffix_lse.input_there()}),
-                             result.there(), cudaStream_t{on}, merged.there())
-          .ok());
-  on.wait();
+  combine_there<e>(separate_shards(shard{prefix.input_there(), prefix_lse.input_there()},
+                                   shard{suffix.input_there(), suffix_lse.input_there()}),
+                   result.there(), merged.there());
   fill(result.here(), [](const auto& at) { return at[1] == 0 ? 2.0f : 3.0f; });
   CHECK(result.differences() == 0);
   for (const float lse : merged.device.fetch()) CHECK(near(lse, std::log(2.0)));
@@ -786,12 +693,8 @@ TEST_CASE("A10: lse_combine kernel: padded accumulators are read by their stride
   fill(lses.here(), [](const auto&) { return 0.0f; });
   rows.upload();
   lses.upload();
-  settle();
-  const stream on;
-  REQUIRE(kernel::lse_combine<e>(gathered_shards{rows.input_there(), lses.input_there()},
-                                 result.there(), cudaStream_t{on}, merged.there())
-              .ok());
-  on.wait();
+  combine_there<e>(gathered_shards{rows.input_there(), lses.input_there()}, result.there(),
+                   merged.there());
   fill(result.here(), [](const auto&) { return 2.0f; });
   CHECK(result.differences() == 0);
   for (const float lse : merged.device.fetch()) CHECK(near(lse, std::log(2.0)));
@@ -811,12 +714,8 @@ TEST_CASE("A11: lse_combine kernel: rows of the output are the output's own stri
   fill(lses.here(), [](const auto&) { return 0.5f; });
   rows.upload();
   lses.upload();
-  settle();
-  const stream on;
-  REQUIRE(kernel::lse_combine<e>(gathered_shards{rows.input_there(), lses.input_there()},
-                                 result.there(), cudaStream_t{on}, merged.there())
-              .ok());
-  on.wait();
+  combine_there<e>(gathered_shards{rows.input_there(), lses.input_there()}, result.there(),
+                   merged.there());
   fill(result.here(), [](const auto& at) { return static_cast<float>(10 * at[0] + at[1]); });
   CHECK(result.differences() == 0);
 }
@@ -865,13 +764,9 @@ outcome<float> combined_in_place(const std::vector<float>& rows, const std::vect
   };
   using const_rows = view<const float, rows_layout<float>, memory_space::device>;
   using const_plane = view<const float, plane_layout, memory_space::device>;
-  settle();
-  const stream on;
-  REQUIRE(kernel::lse_combine<e>(separate_shards(shard{const_rows(row(0)), const_plane(lse(0))},
-                                                 shard{const_rows(row(1)), const_plane(lse(1))}),
-                                 row(into), cudaStream_t{on}, lse(into))
-              .ok());
-  on.wait();
+  combine_there<e>(separate_shards(shard{const_rows(row(0)), const_plane(lse(0))},
+                                   shard{const_rows(row(1)), const_plane(lse(1))}),
+                   row(into), lse(into));
   const std::vector<float> all = rows_there.fetch(), all_lses = lses_there.fetch();
   const auto part = [into](const std::vector<float>& of, index_t count) {
     return std::vector<float>(of.begin() + into * count, of.begin() + (into + 1) * count);
@@ -1037,21 +932,15 @@ TEST_CASE("C19: lse_combine kernel: a row has the same bits alone, in a batch an
         }
         const auto alone = combined<e>(row_alone, lse_alone, ranks, 1, head_dim);
         // As any rank of a group gets it.
-        const device_array<std::byte> received(
-            std::vector<std::byte>(message.data(), message.data() + message.size()));
+        const device_array<std::byte> received(message);
         const device_array<bf16> output(row);
         const device_array<float> merged(1);
-        settle();
-        const stream on;
-        REQUIRE(kernel::lse_combine<e>(
-                    received_shards<bf16>{plan, received.data()},
-                    make_view<memory_space::device>(
-                        output.data(), rows_operand<bf16>::layout_of(style::packed, 1, 1, row)),
-                    cudaStream_t{on},
-                    make_view<memory_space::device>(
-                        merged.data(), plane_operand<float>::layout_of(style::packed, 1, 1)))
-                    .ok());
-        on.wait();
+        combine_there<e>(
+            received_shards<bf16>{plan, received.data()},
+            make_view<memory_space::device>(
+                output.data(), rows_operand<bf16>::layout_of(style::packed, 1, 1, row)),
+            make_view<memory_space::device>(merged.data(),
+                                            plane_operand<float>::layout_of(style::packed, 1, 1)));
         const auto first = batch.output.begin() + b * row;
         const std::vector<bf16> in_batch(first, first + row);
         wrong += alone.output == in_batch ? 0 : 1;
@@ -1106,21 +995,12 @@ TEST_CASE("G01: lse_combine kernel: pointers off the alignment of a vector") {
           rows_operand<bf16>::layout_of(style::packed, 3, 2, 512), input ? 0 : past);
       operand<float, plane_layout> merged(plane_operand<float>::layout_of(style::packed, 3, 2));
       for (int r = 0; r < 3; ++r) {
-        fill_partials(rank_of(rows.here(), r), rank_of(lses.here(), r), random);
+        fill_partials(fix<axis::rank>(rows.here(), r), fix<axis::rank>(lses.here(), r), random);
       }
       rows.upload();
       lses.upload();
-      settle();
-      const stream on;
-      REQUIRE(reference::lse_combine<e>(gathered_shards{rows.input(), lses.input()}, output.here(),
-                                        merged.here())
-                  .ok());
-      REQUIRE(kernel::lse_combine<e>(gathered_shards{rows.input_there(), lses.input_there()},
-                                     output.there(), cudaStream_t{on}, merged.there())
-                  .ok());
-      on.wait();
-      CHECK(output.differences() == 0);
-      CHECK(merged.differences() == 0);
+      check_combine<e>(gathered_shards{rows.input(), lses.input()},
+                       gathered_shards{rows.input_there(), lses.input_there()}, output, merged);
     }
   }
 }

@@ -22,36 +22,10 @@
 using namespace headwise;
 using support::device_array;
 using support::guarded;
+using support::operand;
 using support::random_source;
 
 namespace {
-
-/// What the default stream still has to do for uploads is done before another stream begins.
-void settle() { REQUIRE_CUDA(cudaDeviceSynchronize()); }
-
-/// An operand in host memory and a copy of it on the device, gaps included.
-template <class T, class Layout>
-struct operand {
-  Layout shape;
-  guarded<T> host;
-  device_array<T> device;
-
-  explicit operand(const Layout& of, index_t past = 0)
-      : shape(of), host(of.span_size()), device(of.span_size(), past) {}
-
-  view<T, Layout> here() { return {host.data(), shape}; }
-  auto there() const { return make_view<memory_space::device>(device.data(), shape); }
-  void upload() { device.upload({host.data(), host.data() + host.size()}); }
-  /// Elements on the device that are not the host's, and bytes of its guards that were written.
-  index_t differences() {
-    const std::vector<T> got = device.fetch();
-    index_t wrong = device.stray_bytes();
-    for (index_t i = 0; i < host.size(); ++i) {
-      wrong += support::same_bits(got[static_cast<std::size_t>(i)], host.data()[i]) ? 0 : 1;
-    }
-    return wrong;
-  }
-};
 
 /// Any bits, gaps included; no byte is the poison.
 template <class T>
@@ -65,7 +39,6 @@ void fill_with_anything(guarded<T>& memory, random_source& random) {
 /// Copies `source` at both places; both targets start as the poison.
 template <class From, class To>
 void check_copy(const From& source, const To& target) {
-  settle();
   const support::stream on;
   REQUIRE(reference::materialize(source.first, target.first).ok());
   REQUIRE(kernel::materialize(source.second, target.second, cudaStream_t{on}).ok());
@@ -204,10 +177,9 @@ void check_run_at_offsets(random_source& random, index_t count, index_t from, in
   constexpr index_t room = 16;
   guarded<T> content(count + room);
   fill_with_anything(content, random);
-  const device_array<T> source(std::vector<T>(content.data(), content.data() + content.size()));
+  const device_array<T> source(content);
   const device_array<T> target(count + room);
   const layout<dim<axis::slot, dynamic_extent, 1>> run{dim<axis::slot, dynamic_extent, 1>(count)};
-  settle();
   const support::stream on;
   REQUIRE(kernel::materialize(row_view<const T>(source.data() + from, run),
                               row_view<T>(target.data() + to, run), cudaStream_t{on})
@@ -259,7 +231,6 @@ TEST_CASE("A03: materialize kernel: a column is copied by its stride") {
   const device_array<std::int64_t> gathered(4);
   using column = layout<dim<axis::head, 2, 2>>;
   using dense = layout<dim<axis::head, 2, 1>>;
-  settle();
   const support::stream on;
   for (index_t rank = 0; rank < 2; ++rank) {
     REQUIRE(
@@ -288,7 +259,6 @@ TEST_CASE("A13: materialize kernel: the query inside of a fused qkv row, into a 
   }
   const device_array<bf16> from(qkv);
   const device_array<bf16> to(tokens * 256);
-  settle();
   const support::stream on;
   const auto part = slice<axis::head>(make_view<memory_space::device>(to.data(), rows{}),
                                       constant<2>, constant<2>);
@@ -322,7 +292,6 @@ TEST_CASE("A15: materialize kernel: a corner of a matrix, to its last element an
   const auto corner = corner_of(make_view<memory_space::device>(parent.data(), matrix{}));
   CHECK(corner.span_size() == 7);
   CHECK(corner.data() - parent.data() + corner.span_size() == 20);
-  settle();
   const support::stream on;
   const auto small_one = make_view<memory_space::device>(taken.data(), dense{});
   REQUIRE(kernel::materialize(corner, small_one, cudaStream_t{on}).ok());
@@ -402,18 +371,17 @@ void check_rows_far_apart(random_source& random, index_t token_stride) {
   for (index_t t = 0; t < tokens; ++t) {
     REQUIRE_CUDA(cudaMemset(first + t * token_stride - margin, 0xff, row_bytes));
   }
+  REQUIRE_CUDA(cudaDeviceSynchronize());  // the stream does not wait for that
   const view<T, layout<dim<axis::token>, dim<axis::head>, dim<axis::head_dim>>,
              memory_space::device>
       sparse(first, {dim<axis::token>(tokens, token_stride), dim<axis::head>(heads, head_dim),
                      dim<axis::head_dim>(head_dim, 1)});
   guarded<T> content(tokens * row);
   fill_with_anything(content, random);
-  const std::vector<T> wanted(content.data(), content.data() + content.size());
-  const device_array<T> from(wanted);
+  const device_array<T> from(content);
   const device_array<T> back(tokens * row);
   const auto dense = packed(extent<axis::token, tokens>(), extent<axis::head, heads>(),
                             extent<axis::head_dim, head_dim>());
-  settle();
   const support::stream on;
   REQUIRE(kernel::materialize(make_view<memory_space::device>(from.data(), dense), sparse,
                               cudaStream_t{on})
@@ -422,8 +390,7 @@ void check_rows_far_apart(random_source& random, index_t token_stride) {
                               cudaStream_t{on})
               .ok());
   on.wait();
-  index_t wrong = back.stray_bytes();
-  const std::vector<T> again = back.fetch();
+  index_t wrong = back.differences(content.data());
   T poison;
   std::memset(&poison, 0xff, sizeof(T));
   for (index_t t = 0; t < tokens; ++t) {
@@ -432,12 +399,8 @@ void check_rows_far_apart(random_source& random, index_t token_stride) {
                             cudaMemcpyDeviceToHost));
     for (index_t i = 0; i < row + 2 * margin; ++i) {
       const bool inside = i >= margin && i < margin + row;
-      const T& expected = inside ? wanted[static_cast<std::size_t>(t * row + i - margin)] : poison;
+      const T& expected = inside ? content.data()[t * row + i - margin] : poison;
       wrong += support::same_bits(there[static_cast<std::size_t>(i)], expected) ? 0 : 1;
-    }
-    for (index_t i = t * row; i < (t + 1) * row; ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      wrong += support::same_bits(again[at], wanted[at]) ? 0 : 1;
     }
   }
   CHECK(wrong == 0);
@@ -468,7 +431,6 @@ TEST_CASE("materialize kernel: one launch, whatever the strides") {
     operand<bf16, turned> target(layout_of<turned>(extents, any_strides(random, extents)));
     fill_with_anything(source.host, random);
     source.upload();
-    settle();
     const support::stream on;
     const support::graph captured(on, [&] {
       REQUIRE(kernel::materialize(source.there(), target.there(), cudaStream_t{on}).ok());
@@ -482,7 +444,6 @@ TEST_CASE("materialize kernel: one launch, whatever the strides") {
     // With other data.
     fill_with_anything(source.host, random);
     source.upload();
-    settle();
     REQUIRE(reference::materialize(source.here(), target.here()).ok());
     captured.replay(on);
     CHECK(target.differences() == 0);

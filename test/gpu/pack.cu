@@ -16,7 +16,6 @@
 #include <cstring>
 #include <limits>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 using namespace headwise;
@@ -28,32 +27,7 @@ constexpr auto e = log_base::e;
 constexpr auto two = log_base::two;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-constexpr message_format all_formats[] = {
-    {lse_placement::plane, peer_placement::outermost},
-    {lse_placement::inline_bits, peer_placement::outermost},
-    {lse_placement::plane, peer_placement::inside_heads},
-    {lse_placement::inline_bits, peer_placement::inside_heads},
-};
 constexpr wire_order both_orders[] = {wire_order::token_major, wire_order::head_major};
-
-/// What the default stream still has to do for uploads is done before another stream begins.
-void settle() { REQUIRE_CUDA(cudaDeviceSynchronize()); }
-
-template <class T>
-std::vector<T> contents(guarded<T>& of) {
-  return {of.data(), of.data() + of.size()};
-}
-
-/// Elements on the device that are not the host's, and bytes of its guards that were written.
-template <class T>
-index_t differences(const device_array<T>& device, guarded<T>& host) {
-  const std::vector<T> got = device.fetch();
-  index_t wrong = device.stray_bytes();
-  for (index_t i = 0; i < host.size(); ++i) {
-    wrong += same_bits(got[static_cast<std::size_t>(i)], host.data()[i]) ? 0 : 1;
-  }
-  return wrong;
-}
 
 /// Any bits but the poison, gaps included.
 template <class T>
@@ -173,13 +147,12 @@ void check_pack(const pack_run& run, random_source& random) {
   fill_with_anything(rows.memory, random);
   fill_with_anything(lses.memory, random);
   const Keys keys(random, s.tokens);
-  const device_array<T> rows_there(contents(rows.memory), run.past);
-  const device_array<Lse> lses_there(contents(lses.memory), run.past);
+  const device_array<T> rows_there(rows.memory, run.past);
+  const device_array<Lse> lses_there(lses.memory, run.past);
   guarded<std::byte> message(plan.total_bytes), lse_part(plan.total_bytes);
   const device_array<std::byte> message_there(plan.total_bytes), lse_part_there(plan.total_bytes);
-  const auto device_rows = on_device(static_cast<const T*>(rows_there.data()), rows.input());
-  const auto device_lses = on_device(static_cast<const Lse*>(lses_there.data()), lses.input());
-  settle();
+  const auto device_rows = on_device<const T>(rows_there.data(), rows.input());
+  const auto device_lses = on_device<const Lse>(lses_there.data(), lses.input());
 
   const stream on;
   REQUIRE(kernel::pack<Base>(device_rows, device_lses, plan, message_there.data(), cudaStream_t{on},
@@ -193,10 +166,10 @@ void check_pack(const pack_run& run, random_source& random) {
               .ok());
   reference::pack_lse<Base>(lses.input(), plan, lse_part.data(), keys.here(), run.left_out);
   on.wait();
-  CHECK(differences(message_there, message) == 0);
-  CHECK(differences(lse_part_there, lse_part) == 0);
-  CHECK(differences(rows_there, rows.memory) == 0);
-  CHECK(differences(lses_there, lses.memory) == 0);
+  CHECK(message_there.differences(message.data()) == 0);
+  CHECK(lse_part_there.differences(lse_part.data()) == 0);
+  CHECK(rows_there.differences(rows.memory.data()) == 0);
+  CHECK(lses_there.differences(lses.memory.data()) == 0);
 }
 
 /// Every format, order, peer left out and style of strides, with every head dim; the rest drawn.
@@ -209,7 +182,7 @@ void check_all(std::uint64_t seed, void (*check)(const pack_run&, random_source&
       for (const int leave_out : {0, 1, 2}) {
         for (const style which : all_styles) {
           const auto ranks = static_cast<int>(random.one_of({1, 2, 3, 4, 6, 8, 16}));
-          const style lse_style = all_styles[random.in(0, 5)];
+          const style lse_style = any_style(random);
           const index_t left_out[] = {no_peer, 0, ranks - 1};
           check({{ranks, random.in(0, 5), random.in(1, 3), head_dims[count++ % 10]},
                  which,
@@ -271,38 +244,44 @@ auto live_heads(const View& all) {
   return slice<axis::head>(all, constant<0>, constant<Live>);
 }
 
+/// Both at both places.
+template <class T, index_t Padded>
+struct padded_operands {
+  operand<T, padded_rows<T, Padded>> rows;
+  operand<float, padded_lses<Padded>> lses;
+
+  explicit padded_operands(index_t tokens)
+      : rows(packed(extent<axis::token>(tokens), extent<axis::head, Padded>(),
+                    extent<axis::head_dim, 512>())),
+        lses(packed(extent<axis::token>(tokens), extent<axis::head, Padded>())) {}
+  void upload() {
+    rows.upload();
+    lses.upload();
+  }
+};
+
 template <class T, log_base Base, index_t Live, index_t Padded>
 void check_live_heads(random_source& random, int ranks, index_t tokens) {
-  const padded_rows<T, Padded> rows_shape = packed(
-      extent<axis::token>(tokens), extent<axis::head, Padded>(), extent<axis::head_dim, 512>());
-  const padded_lses<Padded> lse_shape =
-      packed(extent<axis::token>(tokens), extent<axis::head, Padded>());
-  guarded<T> rows(rows_shape.span_size());
-  guarded<float> lses(lse_shape.span_size());
-  fill_with_anything(rows, random);
-  fill_with_anything(lses, random);
-  const device_array<T> rows_there(contents(rows));
-  const device_array<float> lses_there(contents(lses));
+  padded_operands<T, Padded> of(tokens);
+  fill_with_anything(of.rows.host, random);
+  fill_with_anything(of.lses.host, random);
+  of.upload();
   for (const message_format& format : all_formats) {
     for (const wire_order order : both_orders) {
       const message_plan plan =
           message_plan::make<T>({ranks, tokens, Live / ranks, 512}, format, order).value();
       guarded<std::byte> message(plan.total_bytes);
       const device_array<std::byte> message_there(plan.total_bytes);
-      settle();
       const stream on;
-      REQUIRE(kernel::pack<Base>(live_heads<Live>(make_view<memory_space::device>(
-                                     static_cast<const T*>(rows_there.data()), rows_shape)),
-                                 live_heads<Live>(make_view<memory_space::device>(
-                                     static_cast<const float*>(lses_there.data()), lse_shape)),
-                                 plan, message_there.data(), cudaStream_t{on})
+      REQUIRE(kernel::pack<Base>(live_heads<Live>(of.rows.input_there()),
+                                 live_heads<Live>(of.lses.input_there()), plan,
+                                 message_there.data(), cudaStream_t{on})
                   .ok());
-      REQUIRE(reference::pack<Base>(live_heads<Live>(make_view(rows.data(), rows_shape)),
-                                    live_heads<Live>(make_view(lses.data(), lse_shape)), plan,
-                                    message.data())
+      REQUIRE(reference::pack<Base>(live_heads<Live>(of.rows.input()),
+                                    live_heads<Live>(of.lses.input()), plan, message.data())
                   .ok());
       on.wait();
-      CHECK(differences(message_there, message) == 0);
+      CHECK(message_there.differences(message.data()) == 0);
     }
   }
 }
@@ -322,28 +301,19 @@ TEST_CASE("pack kernel: live heads of a padded buffer, known in the type") {
 TEST_CASE("A01: pack kernel: half of the heads of a padded buffer, in one launch") {
   // [4, 32, 512] and [4, 32]: heads 22 to 31 are what the kernel's tile has too many, and NaN.
   constexpr index_t tokens = 4, live = 22, padded = 32, head_dim = 512, ranks = 2, heads = 11;
-  const padded_rows<bf16, padded> rows_shape = packed(
-      extent<axis::token>(tokens), extent<axis::head, padded>(), extent<axis::head_dim, 512>());
-  const padded_lses<padded> lse_shape =
-      packed(extent<axis::token>(tokens), extent<axis::head, padded>());
-  guarded<bf16> rows(rows_shape.span_size());
-  guarded<float> lses(lse_shape.span_size());
-  fill(live_heads<live>(make_view(rows.data(), rows_shape)),
+  padded_operands<bf16, padded> of(tokens);
+  fill(live_heads<live>(of.rows.here()),
        [](const auto& at) { return from_float<bf16>(static_cast<float>(32 * at[0] + at[1])); });
-  fill(live_heads<live>(make_view(lses.data(), lse_shape)), [](const auto&) { return 0.0f; });
-  const device_array<bf16> rows_there(contents(rows));
-  const device_array<float> lses_there(contents(lses));
-  const auto output = live_heads<live>(
-      make_view<memory_space::device>(static_cast<const bf16*>(rows_there.data()), rows_shape));
-  const auto lse = live_heads<live>(
-      make_view<memory_space::device>(static_cast<const float*>(lses_there.data()), lse_shape));
+  fill(live_heads<live>(of.lses.here()), [](const auto&) { return 0.0f; });
+  of.upload();
+  const auto output = live_heads<live>(of.rows.input_there());
+  const auto lse = live_heads<live>(of.lses.input_there());
   static_assert(decltype(output)::layout_type::static_strides[0] == 16384);
   static_assert(decltype(lse)::layout_type::static_strides[0] == 32);
   for (const message_format& format : all_formats) {
     const message_plan plan =
         message_plan::make<bf16>({ranks, tokens, heads, head_dim}, format).value();
     const device_array<std::byte> message_there(plan.total_bytes);
-    settle();
     const stream on;
     const graph captured(on, [&] {
       REQUIRE(kernel::pack<e>(output, lse, plan, message_there.data(), cudaStream_t{on}).ok());
@@ -380,15 +350,14 @@ namespace {
 /// The message that a kernel makes of these operands, in host memory.
 template <log_base Base, class T, class Lse, class Keys = none_t>
 void pack_on_device(rows_operand<T>& rows, plane_operand<Lse>& lses, const message_plan& plan,
-                    guarded<std::byte>& message, const Keys& valid = {}, index_t past = 0) {
-  const device_array<T> rows_there(contents(rows.memory), past);
-  const device_array<Lse> lses_there(contents(lses.memory), past);
+                    guarded<std::byte>& message, const Keys& valid = {}) {
+  const device_array<T> rows_there(rows.memory);
+  const device_array<Lse> lses_there(lses.memory);
   const device_array<std::byte> message_there(plan.total_bytes);
-  settle();
   const stream on;
-  REQUIRE(kernel::pack<Base>(on_device(static_cast<const T*>(rows_there.data()), rows.input()),
-                             on_device(static_cast<const Lse*>(lses_there.data()), lses.input()),
-                             plan, message_there.data(), cudaStream_t{on}, valid)
+  REQUIRE(kernel::pack<Base>(on_device<const T>(rows_there.data(), rows.input()),
+                             on_device<const Lse>(lses_there.data(), lses.input()), plan,
+                             message_there.data(), cudaStream_t{on}, valid)
               .ok());
   on.wait();
   CHECK(message_there.stray_bytes() == 0);
@@ -455,19 +424,15 @@ TEST_CASE("B05: pack kernel: a 16-bit LSE is converted, never read as half of an
 
 TEST_CASE("B09: pack kernel: an LSE is read by the strides of its view") {
   // Token stride 64, head stride 1, NaN between.
-  const view<float, layout<dim<axis::token>, dim<axis::head>>> unplaced(
-      nullptr, {dim<axis::token>(3, 64), dim<axis::head>(2, 1)});
-  guarded<float> memory(unplaced.span_size());
-  fill(view(memory.data(), unplaced.layout()),
-       [](const auto& at) { return static_cast<float>(10 * at[0] + at[1]); });
-  const device_array<float> lses(contents(memory));
+  operand<float, plane_operand<float>::layout_type> lses(
+      {dim<axis::token>(3, 64), dim<axis::head>(2, 1)});
+  fill(lses.here(), [](const auto& at) { return static_cast<float>(10 * at[0] + at[1]); });
+  lses.upload();
   const message_plan plan = message_plan::make<bf16>({2, 3, 1, 8}).value();
   const device_array<std::byte> message_there(plan.total_bytes);
-  settle();
   const stream on;
-  REQUIRE(kernel::pack_lse<e>(on_device(lses.data(), view(memory.data(), unplaced.layout())), plan,
-                              message_there.data(), cudaStream_t{on})
-              .ok());
+  REQUIRE(
+      kernel::pack_lse<e>(lses.input_there(), plan, message_there.data(), cudaStream_t{on}).ok());
   on.wait();
   // Exactly six words are written.
   const std::vector<std::byte> message = message_there.fetch();
@@ -676,17 +641,6 @@ TEST_CASE("G01: pack kernel: pointers off the alignment of a vector") {
 
 // ---- nothing -------------------------------------------------------------------------------
 
-namespace {
-
-template <class T, index_t Rank>
-using device_view = std::conditional_t<
-    Rank == 3,
-    view<const T, layout<dim<axis::token>, dim<axis::head>, dim<axis::head_dim>>,
-         memory_space::device>,
-    view<const T, layout<dim<axis::token>, dim<axis::head>>, memory_space::device>>;
-
-}  // namespace
-
 TEST_CASE("J02: pack kernel: no tokens, no heads or no peers: no launch and no error") {
   const stream on;
   const auto check = [&](int ranks, index_t tokens, index_t heads, index_t left_out) {
@@ -695,12 +649,12 @@ TEST_CASE("J02: pack kernel: no tokens, no heads or no peers: no launch and no e
     const device_array<bf16> rows(64);
     const device_array<float> lses(64);
     const device_array<std::byte> message(plan.total_bytes);
-    settle();
-    const device_view<bf16, 3> output(
-        rows.data(),
-        {dim<axis::token>(tokens, all * 8), dim<axis::head>(all, 8), dim<axis::head_dim>(8, 1)});
-    const device_view<float, 2> lse(lses.data(),
-                                    {dim<axis::token>(tokens, all), dim<axis::head>(all, 1)});
+    const auto output = make_view<memory_space::device>(
+        static_cast<const bf16*>(rows.data()),
+        rows_operand<bf16>::layout_of(style::packed, tokens, all, 8));
+    const auto lse = make_view<memory_space::device>(
+        static_cast<const float*>(lses.data()),
+        plane_operand<float>::layout_of(style::packed, tokens, all));
     const auto pack = [&] {
       CHECK(kernel::pack<e>(output, lse, plan, message.data(), cudaStream_t{on}, none, left_out)
                 .ok());

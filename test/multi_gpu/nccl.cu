@@ -12,6 +12,8 @@
 #include <headwise/executor/cuda_executor.cuh>
 #include <headwise/transport/nccl.cuh>
 
+#include <support/device.hpp>
+#include <support/packed.hpp>
 #include <support/processes.hpp>
 #include <support/scatter.hpp>
 
@@ -58,12 +60,6 @@ std::string told(const char* what, const status& came_to) {
   return std::string(what) + ": " + sentence(came_to);
 }
 
-/// The same elements as a host view, in memory of the device.
-template <class T, class Layout>
-auto there(T* data, const view<T, Layout>& like) {
-  return view<T, Layout, memory_space::device>(data, like.layout());
-}
-
 /// What rank `rank` must get, by the host reference from the partials of all.
 template <class T, log_base Base>
 void expect(const scatter_problem<T, Base>& problem, int rank, const std::vector<int>& valid,
@@ -72,12 +68,9 @@ void expect(const scatter_problem<T, Base>& problem, int rank, const std::vector
   const index_t rows = shape.tokens * shape.heads;
   std::vector<T> outputs(static_cast<std::size_t>(shape.ranks * rows * shape.head_dim));
   std::vector<float> lses(static_cast<std::size_t>(shape.ranks * rows));
-  const auto all = packed(extent<axis::rank>(shape.ranks), extent<axis::token>(shape.tokens),
-                          extent<axis::head>(shape.heads), extent<axis::head_dim>(shape.head_dim));
-  const auto all_lses = packed(extent<axis::rank>(shape.ranks), extent<axis::token>(shape.tokens),
-                               extent<axis::head>(shape.heads));
-  const view from(outputs.data(), all);
-  const view from_lse(lses.data(), all_lses);
+  const view from =
+      packed_outputs(outputs.data(), shape.ranks, shape.tokens, shape.heads, shape.head_dim);
+  const view from_lse = packed_lses(lses.data(), shape.ranks, shape.tokens, shape.heads);
   for_each_element(from_lse, [&](const auto& at, index_t offset) {
     const bool empty =
         !valid.empty() && valid[static_cast<std::size_t>((at[0] * shape.tokens) + at[1])] == 0;
@@ -131,9 +124,9 @@ std::string reduce_scatter(const rank_context& me, const scatter_case& what, std
         make_view<memory_space::device>(valid.data, packed(extent<axis::token>(shape.tokens)));
     const auto run = [&](const auto& keys) {
       return lse_reduce_scatter<Base>(
-          executor, group, there(partial.data, host.partial_output.view()),
-          there(lses.data, host.partial_lse.view()), there(output.data, host.output.view()),
-          there(merged.data, host.merged.view()), workspace.bytes(), options, keys);
+          executor, group, on_device(partial.data, host.partial_output.view()),
+          on_device(lses.data, host.partial_lse.view()), on_device(output.data, host.output.view()),
+          on_device(merged.data, host.merged.view()), workspace.bytes(), options, keys);
     };
     return what.masked ? run(valid_view) : run(none);
   };
@@ -409,21 +402,22 @@ std::string verify(const rank_context& me) {
   auto made = nccl::make(me.communicator, me.stream, scratch.bytes(), {.verify = true});
   if (!made.ok()) return told("make", made.why());
   nccl group = made.value();
+  const auto rows = [](float* data, index_t tokens, index_t heads) {
+    return make_view<memory_space::device>(
+        data, packed(extent<axis::token>(tokens), extent<axis::head>(heads),
+                     extent<axis::head_dim, 4>()));
+  };
   const auto call = [&](index_t tokens, index_t heads, index_t room = 1 << 20) {
     const memory<float> partial(8 * 4 * me.ranks * 4);
     const memory<float> lses(8 * 4 * me.ranks);
     const memory<float> output(8 * 4 * 4);
     const memory<std::byte> workspace(1 << 20);
-    const auto rows = [&](float* data, index_t count) {
-      return make_view<memory_space::device>(
-          data, packed(extent<axis::token>(tokens), extent<axis::head>(count),
-                       extent<axis::head_dim, 4>()));
-    };
     const status came_to = lse_reduce_scatter<log_base::e>(
-        cuda_executor{me.stream}, group, rows(partial.data, heads * me.ranks),
+        cuda_executor{me.stream}, group, rows(partial.data, tokens, heads * me.ranks),
         make_view<memory_space::device>(
             lses.data, packed(extent<axis::token>(tokens), extent<axis::head>(heads * me.ranks))),
-        rows(output.data, heads), none, workspace.bytes().first(static_cast<std::size_t>(room)));
+        rows(output.data, tokens, heads), none,
+        workspace.bytes().first(static_cast<std::size_t>(room)));
     if (cudaStreamSynchronize(me.stream) != cudaSuccess) _exit(2);
     return came_to;
   };
@@ -431,13 +425,9 @@ std::string verify(const rank_context& me) {
     const memory<float> local(8 * 4);
     const memory<float> gathered(8 * 4 * me.ranks);
     const memory<std::byte> workspace(1 << 16);
-    const auto rows = [&](float* data, index_t count) {
-      return make_view<memory_space::device>(
-          data, packed(extent<axis::token>(tokens), extent<axis::head>(count),
-                       extent<axis::head_dim, 4>()));
-    };
-    const status came_to = all_gather_heads(cuda_executor{me.stream}, group, rows(local.data, 1),
-                                            rows(gathered.data, me.ranks), workspace.bytes());
+    const status came_to =
+        all_gather_heads(cuda_executor{me.stream}, group, rows(local.data, tokens, 1),
+                         rows(gathered.data, tokens, me.ranks), workspace.bytes());
     if (cudaStreamSynchronize(me.stream) != cudaSuccess) _exit(2);
     return came_to;
   };
@@ -533,9 +523,9 @@ std::string launches(const rank_context& me) {
     cudaGraph_t captured = nullptr;
     if (cudaStreamBeginCapture(me.stream, cudaStreamCaptureModeGlobal) != cudaSuccess) _exit(2);
     const status came_to = lse_reduce_scatter<log_base::e>(
-        cuda_executor{me.stream}, group, there(partial.data, host.partial_output.view()),
-        there(lses.data, host.partial_lse.view()), there(output.data, host.output.view()), none,
-        workspace.bytes());
+        cuda_executor{me.stream}, group, on_device(partial.data, host.partial_output.view()),
+        on_device(lses.data, host.partial_lse.view()), on_device(output.data, host.output.view()),
+        none, workspace.bytes());
     if (cudaStreamEndCapture(me.stream, &captured) != cudaSuccess || !came_to.ok()) _exit(2);
     std::size_t count = 0;
     if (cudaGraphGetNodes(captured, nullptr, &count) != cudaSuccess) _exit(2);

@@ -5,6 +5,8 @@
 
 #include <headwise/view/view.hpp>
 
+#include <support/guarded.hpp>
+
 #include <cuda_runtime.h>
 #include <doctest/doctest.h>
 
@@ -25,7 +27,6 @@
 
 namespace support {
 
-using headwise::index_t;
 using headwise::memory_space;
 
 /// Device memory that starts as 0xff, a NaN in each floating-point type and -1 in each integer, so
@@ -47,11 +48,13 @@ class device_array {
       : device_array(static_cast<index_t>(from.size()), past) {
     upload(from);
   }
+  explicit device_array(guarded<T>& from, index_t past = 0)
+      : device_array(std::vector<T>(from.data(), from.data() + from.size()), past) {}
   device_array(const device_array&) = delete;
   device_array& operator=(const device_array&) = delete;
   ~device_array() { cudaFree(memory_); }
 
-  // A stream that does not wait for the default one must find the memory as it is left here.
+  // A stream that does not wait for the default one finds the memory as it is left here.
   void poison() {
     REQUIRE_CUDA(cudaMemset(memory_, 0xff, total_));
     REQUIRE_CUDA(cudaDeviceSynchronize());
@@ -59,6 +62,7 @@ class device_array {
   void upload(const std::vector<T>& from) {
     REQUIRE(from.size() <= count_);
     REQUIRE_CUDA(cudaMemcpy(data(), from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
+    REQUIRE_CUDA(cudaDeviceSynchronize());
   }
 
   T* data() const { return reinterpret_cast<T*>(memory_ + first_); }
@@ -80,6 +84,13 @@ class device_array {
     }
     return stray;
   }
+  /// Elements that are not the host's, and bytes of the guards that were written.
+  index_t differences(const T* host) const {
+    const std::vector<T> got = fetch();
+    index_t wrong = stray_bytes();
+    for (std::size_t i = 0; i < count_; ++i) wrong += same_bits(got[i], host[i]) ? 0 : 1;
+    return wrong;
+  }
 
  private:
   std::size_t count_;
@@ -94,6 +105,34 @@ headwise::view<T, Layout, memory_space::device> on_device(
     T* data, const headwise::view<T, Layout, memory_space::host>& like) {
   return {data, like.layout()};
 }
+
+/// Elements in host memory and a copy of them on the device, gaps included.
+template <class T>
+struct memory_pair {
+  guarded<T> host;
+  device_array<T> device;
+
+  explicit memory_pair(index_t count, index_t past = 0) : host(count), device(count, past) {}
+
+  void upload() { device.upload({host.data(), host.data() + host.size()}); }
+  index_t differences() { return device.differences(host.data()); }
+};
+
+/// An operand at both places.
+template <class T, class Layout>
+struct operand : memory_pair<T> {
+  Layout shape;
+
+  explicit operand(const Layout& of, index_t past = 0)
+      : memory_pair<T>(of.span_size(), past), shape(of) {}
+
+  headwise::view<T, Layout> here() { return {this->host.data(), shape}; }
+  headwise::view<const T, Layout> input() { return here(); }
+  headwise::view<T, Layout, memory_space::device> there() const {
+    return {this->device.data(), shape};
+  }
+  headwise::view<const T, Layout, memory_space::device> input_there() const { return there(); }
+};
 
 /// A stream that the default stream does not wait for.
 class stream {
@@ -110,23 +149,32 @@ class stream {
   cudaStream_t handle_ = nullptr;
 };
 
-/// What `work` puts on a stream, captured (mode global: no thread may do anything unsafe
-/// meanwhile).
+/// What `work` puts on a stream (mode global: no thread may do anything unsafe meanwhile).
+template <class Work>
+cudaGraph_t capture(const stream& on, Work&& work) {
+  REQUIRE_CUDA(cudaStreamBeginCapture(on, cudaStreamCaptureModeGlobal));
+  std::forward<Work>(work)();
+  cudaGraph_t captured = nullptr;
+  REQUIRE_CUDA(cudaStreamEndCapture(on, &captured));
+  return captured;
+}
+
+/// The same, to be replayed.
 class graph {
  public:
   template <class Work>
-  graph(const stream& on, Work&& work) {
-    REQUIRE_CUDA(cudaStreamBeginCapture(on, cudaStreamCaptureModeGlobal));
-    std::forward<Work>(work)();
-    cudaGraph_t captured = nullptr;
-    REQUIRE_CUDA(cudaStreamEndCapture(on, &captured));
-    REQUIRE_CUDA(cudaGraphGetNodes(captured, nullptr, &nodes_));
-    std::vector<cudaGraphNode_t> nodes(nodes_);
-    if (nodes_ > 0) REQUIRE_CUDA(cudaGraphGetNodes(captured, nodes.data(), &nodes_));
+  graph(const stream& on, Work&& work) : graph(capture(on, std::forward<Work>(work))) {}
+  explicit graph(cudaGraph_t captured) {
+    std::size_t count = 0;
+    REQUIRE_CUDA(cudaGraphGetNodes(captured, nullptr, &count));
+    std::vector<cudaGraphNode_t> nodes(count);
+    if (count > 0) REQUIRE_CUDA(cudaGraphGetNodes(captured, nodes.data(), &count));
+    nodes_ = static_cast<index_t>(count);
     for (const cudaGraphNode_t node : nodes) {
       cudaGraphNodeType type{};
       REQUIRE_CUDA(cudaGraphNodeGetType(node, &type));
       kernels_ += type == cudaGraphNodeTypeKernel ? 1 : 0;
+      copies_ += type == cudaGraphNodeTypeMemcpy ? 1 : 0;
     }
     REQUIRE_CUDA(cudaGraphInstantiate(&handle_, captured, 0));
     REQUIRE_CUDA(cudaGraphDestroy(captured));
@@ -139,13 +187,15 @@ class graph {
     REQUIRE_CUDA(cudaGraphLaunch(handle_, on));
     on.wait();
   }
-  std::size_t nodes() const { return nodes_; }
-  std::size_t kernels() const { return kernels_; }
+  index_t nodes() const { return nodes_; }
+  index_t kernels() const { return kernels_; }
+  index_t copies() const { return copies_; }
 
  private:
   cudaGraphExec_t handle_ = nullptr;
-  std::size_t nodes_ = 0;
-  std::size_t kernels_ = 0;
+  index_t nodes_ = 0;
+  index_t kernels_ = 0;
+  index_t copies_ = 0;
 };
 
 }  // namespace support

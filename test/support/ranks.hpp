@@ -5,10 +5,14 @@
 
 #include <headwise/transport/in_process.hpp>
 
+#include <support/sentence.hpp>
+
 #include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -16,12 +20,24 @@
 
 namespace support {
 
-/// A status as a sentence, for CHECKs and INFOs.
-inline std::string sentence(const headwise::status& what) {
-  char text[512];
-  headwise::format_status(what, text, sizeof text);
-  return text;
-}
+/// A rank of a group of which nobody may ask more than that.
+struct silent_rank {
+  int own = 0;
+  int ranks = 1;
+
+  int rank() const { return own; }
+  int size() const { return ranks; }
+  headwise::status exchange(std::span<const headwise::send_chunk>,
+                            std::span<const headwise::receive_chunk>,
+                            const headwise::call_signature&) {
+    std::abort();
+  }
+  headwise::status all_gather(const headwise::send_chunk&, std::span<const headwise::receive_chunk>,
+                              const headwise::call_signature&) {
+    std::abort();
+  }
+  headwise::status barrier() { std::abort(); }
+};
 
 /// Runs `work(rank, number)` on one thread for each rank of a group.
 inline void each_rank(headwise::in_process_group& group, int count,

@@ -8,10 +8,12 @@
 
 #include <support/exact_combine.hpp>
 #include <support/guarded.hpp>
+#include <support/random.hpp>
 #include <support/ranks.hpp>
 
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
@@ -51,6 +53,16 @@ enum class style {
 };
 inline constexpr style all_styles[] = {style::packed,       style::tiled,     style::head_major,
                                        style::head_pitched, style::wide_rows, style::scattered};
+inline style any_style(random_source& random) {
+  return all_styles[random.in(0, static_cast<index_t>(std::size(all_styles)) - 1)];
+}
+
+inline constexpr headwise::message_format all_formats[] = {
+    {headwise::lse_placement::plane, headwise::peer_placement::outermost},
+    {headwise::lse_placement::inline_bits, headwise::peer_placement::outermost},
+    {headwise::lse_placement::plane, headwise::peer_placement::inside_heads},
+    {headwise::lse_placement::inline_bits, headwise::peer_placement::inside_heads},
+};
 
 struct row_strides {
   index_t token;

@@ -3,6 +3,8 @@
 
 #include <headwise/transport/call_check.hpp>
 
+#include <support/sentence.hpp>
+
 #include <doctest/doctest.h>
 
 #include <cstdint>
@@ -17,6 +19,7 @@ using detail::compare_records;
 using detail::find_odd_one;
 using detail::hash_of;
 using detail::record_of;
+using support::sentence;
 
 namespace {
 
@@ -24,12 +27,6 @@ constexpr call_signature gather_of(index_t tokens, index_t heads = 11) {
   return {"all_gather_heads", {{"token", tokens}, {"head", heads}}};
 }
 constexpr status refusal = failure(errc::capacity_exceeded, "workspace", "too small", 9, 8);
-
-std::string sentence(const status& what) {
-  char text[256];
-  format_status(what, text, sizeof text);
-  return text;
-}
 
 /// What each rank makes of the calls of all; it must be the same, or this says so.
 std::string verdict(const std::vector<call_signature>& calls) {

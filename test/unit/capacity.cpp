@@ -3,22 +3,15 @@
 
 #include <headwise/plan/capacity.hpp>
 
+#include <support/sentence.hpp>
+
 #include <doctest/doctest.h>
 
 #include <string>
 #include <type_traits>
 
 using namespace headwise;
-
-namespace {
-
-std::string sentence(const status& why) {
-  char text[256];
-  format_status(why, text, sizeof text);
-  return text;
-}
-
-}  // namespace
+using support::sentence;
 
 TEST_CASE("M01: a workspace is sized by gathered heads and by tokens, in 64 bits") {
   const auto needed = [](index_t heads, index_t tokens, index_t query) {

@@ -20,21 +20,8 @@ using support::packed_output;
 
 namespace {
 
-/// A rank of a group of which nobody may ask more than that.
-struct silent_rank {
-  int own = 0;
-  int ranks = 1;
-
-  int rank() const { return own; }
-  int size() const { return ranks; }
-  status exchange(std::span<const send_chunk>, std::span<const receive_chunk>,
-                  const call_signature&) {
-    std::abort();
-  }
-  status all_gather(const send_chunk&, std::span<const receive_chunk>, const call_signature&) {
-    std::abort();
-  }
-  status barrier() { std::abort(); }
+/// Nor may anybody have it refuse.
+struct silent_rank : support::silent_rank {
   status refuse(const status&) { std::abort(); }
 };
 

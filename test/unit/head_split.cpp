@@ -3,6 +3,8 @@
 
 #include <headwise/plan/head_split.hpp>
 
+#include <support/sentence.hpp>
+
 #include <doctest/doctest.h>
 
 #include <set>
@@ -10,6 +12,7 @@
 #include <vector>
 
 using namespace headwise;
+using support::sentence;
 
 namespace {
 
@@ -38,12 +41,6 @@ gathered_heads gather(index_t heads, index_t tp, index_t dcp, index_t tp_rank) {
   const auto both = gathered_heads::make(split.value(), group.value());
   REQUIRE(both.ok());
   return both.value();
-}
-
-std::string sentence(const status& why) {
-  char text[256];
-  format_status(why, text, sizeof text);
-  return text;
 }
 
 }  // namespace

@@ -23,13 +23,6 @@ namespace {
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
-constexpr message_format all_formats[] = {
-    {lse_placement::plane, peer_placement::outermost},
-    {lse_placement::inline_bits, peer_placement::outermost},
-    {lse_placement::plane, peer_placement::inside_heads},
-    {lse_placement::inline_bits, peer_placement::inside_heads},
-};
-
 std::string text(const message_format& format) {
   return std::string(to_string(format.lse)) + ", " + to_string(format.peer);
 }
@@ -88,19 +81,7 @@ TEST_CASE("E11: every size of group from 1 to 16 is combined exactly, odd ones t
 }
 
 TEST_CASE("E11: a transport of more ranks than a group can have is refused before it is used") {
-  struct wide {
-    int rank() { return 0; }
-    int size() { return 17; }
-    status exchange(std::span<const send_chunk>, std::span<const receive_chunk>,
-                    const call_signature&) {
-      std::abort();
-    }
-    status all_gather(const send_chunk&, std::span<const receive_chunk>, const call_signature&) {
-      std::abort();
-    }
-    status barrier() { std::abort(); }
-  };
-  wide group;
+  silent_rank group{0, 17};
   scatter_operands<float> mine({1, 2, 34, 8}, style::packed, style::packed);
   const status came_to =
       lse_reduce_scatter<log_base::e>(executor, group, mine.partial_output.input(),

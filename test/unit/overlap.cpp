@@ -6,6 +6,7 @@
 #include <headwise/headwise.hpp>
 
 #include <support/guarded.hpp>
+#include <support/packed.hpp>
 #include <support/ranks.hpp>
 
 #include <doctest/doctest.h>
@@ -16,6 +17,8 @@
 #include <vector>
 
 using namespace headwise;
+using support::packed_lse;
+using support::packed_output;
 
 TEST_CASE("an all-to-all into its own operand is refused") {
   std::uint32_t memory[2][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}};
@@ -42,10 +45,8 @@ TEST_CASE("a gather takes local heads that stand in their place, and in no other
       const int r = mine.rank();
       std::uint32_t* const heads = memory[r];
       const index_t place = in_place ? r : 1 - r;
-      const auto gathered = view(
-          heads, packed(extent<axis::token>(1), extent<axis::head>(2), extent<axis::head_dim>(1)));
-      const auto local = view(heads + place, packed(extent<axis::token>(1), extent<axis::head>(1),
-                                                    extent<axis::head_dim>(1)));
+      const auto gathered = packed_output(heads, 1, 2, 1);
+      const auto local = packed_output(heads + place, 1, 1, 1);
       return all_gather_heads(host_executor{}, mine, local, gathered, workspace[r]);
     });
     for (const status& one : came) CHECK(one.code == (in_place ? errc::ok : errc::overlap));
@@ -66,13 +67,8 @@ struct scatter_memory {
   float merged[tokens * heads] = {};
   alignas(16) std::byte workspace[1024];
 
-  auto partial() {
-    return view(rows, packed(extent<axis::token>(tokens), extent<axis::head>(2 * heads),
-                             extent<axis::head_dim>(head_dim)));
-  }
-  auto partial_lse() {
-    return view(lses, packed(extent<axis::token>(tokens), extent<axis::head>(2 * heads)));
-  }
+  auto partial() { return packed_output(rows, tokens, 2 * heads, head_dim); }
+  auto partial_lse() { return packed_lse(lses, tokens, 2 * heads); }
   /// As the heads from `first` on lie in the partial result, `past` elements further on.
   auto inside(index_t first, index_t past = 0) {
     const auto part = slice<axis::head>(partial(), first, heads).value();
@@ -82,13 +78,8 @@ struct scatter_memory {
     const auto part = slice<axis::head>(partial_lse(), first, heads).value();
     return view(part.data() + past, part.layout());
   }
-  auto beside() {
-    return view(result, packed(extent<axis::token>(tokens), extent<axis::head>(heads),
-                               extent<axis::head_dim>(head_dim)));
-  }
-  auto beside_lse() {
-    return view(merged, packed(extent<axis::token>(tokens), extent<axis::head>(heads)));
-  }
+  auto beside() { return packed_output(result, tokens, heads, head_dim); }
+  auto beside_lse() { return packed_lse(merged, tokens, heads); }
 };
 
 /// A reduce-scatter of two ranks: rank r has r + 1 in every element of its partial result, and both
@@ -201,4 +192,107 @@ TEST_CASE("a group of one rank is held to the same places") {
   };
   CHECK(alone(of.inside(0)).ok());
   CHECK(alone(of.inside(0, head_dim)).code == errc::overlap);
+}
+
+namespace {
+
+/// Operands of a reduce-scatter of two ranks, one behind the other; a test moves them.
+struct in_a_row {
+  static constexpr index_t elements = tokens * heads * head_dim, rows = tokens * heads;
+
+  float memory[3 * elements + 3 * rows + heads];
+  std::int32_t integers[tokens] = {1, 1};
+  alignas(16) std::byte workspace[1024];
+
+  float* partial = memory;
+  float* partial_lse = partial + 2 * elements;
+  float* output = partial_lse + 2 * rows;
+  float* merged = output + elements;
+  float* sink = merged + rows;
+  const std::int32_t* valid = integers;
+
+  in_a_row() {
+    for (float& number : memory) number = 7.0f;
+  }
+  /// An operand of integers, which nobody reads there.
+  static const std::int32_t* at(const float* place) {
+    return reinterpret_cast<const std::int32_t*>(place);
+  }
+  auto counts() const { return view(valid, packed(extent<axis::token>(tokens))); }
+  index_t written() const {
+    index_t count = 0;
+    for (const float number : memory) count += number == 7.0f ? 0 : 1;
+    return count;
+  }
+};
+
+void stay(in_a_row&) {}
+
+/// What ranks come to that each `move` their operands; `valid_of` says their counts.
+template <class ValidOf>
+std::vector<status> moved(in_a_row (&of)[2], void (*move)(in_a_row&), const ValidOf& valid_of) {
+  in_process_group group(2);
+  return support::on_ranks(group, 2, [&](in_process& mine) {
+    in_a_row& one = of[mine.rank()];
+    move(one);
+    return lse_reduce_scatter<log_base::e>(
+        host_executor{}, mine, packed_output(one.partial, tokens, 2 * heads, head_dim),
+        packed_lse(one.partial_lse, tokens, 2 * heads),
+        packed_output(one.output, tokens, heads, head_dim), packed_lse(one.merged, tokens, heads),
+        one.workspace, {}, valid_of(one), view(one.sink, packed(extent<axis::head>(heads))));
+  });
+}
+
+template <class ValidOf>
+void check_moved(const std::string& refusal, void (*move)(in_a_row&), const ValidOf& valid_of) {
+  CAPTURE(refusal);
+  in_a_row of[2];
+  for (const status& one : moved(of, move, valid_of)) CHECK(support::sentence(one) == refusal);
+  for (const in_a_row& one : of) CHECK(one.written() == 0);
+}
+
+}  // namespace
+
+TEST_CASE("a result of a reduce-scatter lies beside every other operand, and in none") {
+  const auto counts = [](const in_a_row& of) { return of.counts(); };
+  in_a_row beside[2];
+  for (const status& one : moved(beside, stay, counts)) CHECK(one.ok());
+  for (const in_a_row& one : beside) CHECK(one.written() == in_a_row::elements + in_a_row::rows);
+  const struct {
+    const char* refusal;
+    void (*move)(in_a_row&);
+  } all[] = {
+      {"overlap: partial_lse: got 48, expected 0: shares memory with a result (bytes in common)",
+       [](in_a_row& of) { of.partial_lse = of.output; }},
+      {"overlap: partial_output: got 24, expected 0: shares memory with a result (bytes in common)",
+       [](in_a_row& of) { of.merged = of.partial; }},
+      {"overlap: merged_lse: got 24, expected 0: shares memory with a result (bytes in common)",
+       [](in_a_row& of) { of.merged = of.output; }},
+      {"overlap: merged_lse: got 4, expected 0: shares memory with a result (bytes in common)",
+       [](in_a_row& of) { --of.merged; }},
+      {"overlap: valid: got 8, expected 0: shares memory with a result (bytes in common)",
+       [](in_a_row& of) { of.valid = in_a_row::at(of.output + 1); }},
+      {"overlap: valid: got 4, expected 0: shares memory with a result (bytes in common)",
+       [](in_a_row& of) { of.valid = in_a_row::at(of.sink - 1); }},
+      {"overlap: sink: got 12, expected 0: shares memory with a result (bytes in common)",
+       [](in_a_row& of) { of.sink = of.output + 2; }},
+      {"overlap: sink: got 4, expected 0: shares memory with a result (bytes in common)",
+       [](in_a_row& of) { --of.sink; }},
+  };
+  for (const auto& one : all) check_moved(one.refusal, one.move, counts);
+}
+
+TEST_CASE("a result of a reduce-scatter does not lie in lengths or query starts") {
+  // Of one sequence.
+  const auto by_sequence = [](const std::int32_t* lengths, const std::int32_t* starts) {
+    return keys_by_sequence{view(lengths, packed(extent<axis::sequence>(1))),
+                            view(starts, packed(extent<axis::sequence>(2)))};
+  };
+  check_moved(
+      "overlap: lengths: got 4, expected 0: shares memory with a result (bytes in common)", stay,
+      [&](const in_a_row& of) { return by_sequence(in_a_row::at(of.output), of.integers); });
+  check_moved(
+      "overlap: query_starts: got 8, expected 0: shares memory with a result (bytes in common)",
+      stay,
+      [&](const in_a_row& of) { return by_sequence(of.integers, in_a_row::at(of.merged + 4)); });
 }

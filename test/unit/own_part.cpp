@@ -21,14 +21,11 @@ constexpr index_t tokens = 3, heads = 4, head_dim = 8;
 constexpr int ranks = 3;
 
 /// A rank whose peers send the byte 0xfe: finite numbers, of which the LSEs weigh nothing.
-struct recording_rank {
-  int own = 0;
+struct recording_rank : silent_rank {
   std::vector<send_chunk> sent;
   std::vector<receive_chunk> received;
   call_signature call;
 
-  int rank() const { return own; }
-  int size() const { return ranks; }
   status exchange(std::span<const send_chunk> send, std::span<const receive_chunk> receive,
                   const call_signature& of) {
     sent.assign(send.begin(), send.end());
@@ -42,10 +39,6 @@ struct recording_rank {
     }
     return {};
   }
-  status all_gather(const send_chunk&, std::span<const receive_chunk>, const call_signature&) {
-    std::abort();
-  }
-  status barrier() { std::abort(); }
 };
 
 /// The host's executor, and which peer it was told to leave out.
@@ -120,7 +113,7 @@ void check_own_part_stays(int own, style which, const message_format& format,
   fill(mine.partial_lse.by_token(),
        [&](const auto& at) { return from_float<Lse>(static_cast<float>(at[0] - at[1]) / 4.0f); });
   auto workspace = scatter_workspace<bf16>(problem.shape, format);
-  recording_rank group{own, {}, {}, {}};
+  recording_rank group{{own, ranks}, {}, {}, {}};
   std::vector<index_t> left_out;
   const status came = lse_reduce_scatter<log_base::e>(
       recording_executor{&left_out}, group, mine.partial_output.input(), mine.partial_lse.input(),
