@@ -5,8 +5,9 @@
 compile_time.py [--build DIR] [--compiler CXX] [--nvcc NVCC] [--repeat N]
 
 User and system time of the compiler, median of N runs, baseline and candidate interleaved. Fails if
-the umbrella headwise.hpp costs more than the budget. With --nvcc it measures the kernel headers instead,
-over a file that includes <cuda_runtime.h> as well, and for sm_90a: each included, and a typical call.
+the umbrella headwise.hpp costs more than the budget. With --nvcc it measures the headers of the kernels and
+of their executor instead, over a file that includes <cuda_runtime.h> as well, and for sm_90a: each included,
+and a typical call.
 """
 
 import argparse
@@ -90,7 +91,7 @@ def compile_seconds(compiler, source):
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def first_line(compiler):
+def version_line(compiler):
     said = subprocess.run([*compiler, "--version"], check=True, capture_output=True, text=True)
     lines = said.stdout.splitlines()
     return next((line for line in lines if "release" in line), lines[0])
@@ -104,29 +105,30 @@ def seconds_over(compiler, base, source, repeat):
 
 
 def measure_kernels(nvcc, repeat):
-    print(first_line(nvcc))
+    print(version_line(nvcc))
     print(f"{'header':40} {'seconds over the baseline':>26} {'with a call':>12}")
-    folder_of_headers = ROOT / "include" / "headwise" / "kernel"
+    includes = ROOT / "include"
+    headers = sorted(includes.glob("headwise/kernel/*.cuh")) + sorted(includes.glob("headwise/executor/*.cuh"))
     with tempfile.TemporaryDirectory() as folder:
         base = pathlib.Path(folder, "base.cu")
         base.write_text(KERNEL_BASE)
         source = pathlib.Path(folder, "candidate.cu")
-        for path in sorted(folder_of_headers.glob("*.cuh")):
-            include = f"{KERNEL_BASE}#include <headwise/kernel/{path.name}>\n"
+        for path in headers:
+            header = path.relative_to(includes).as_posix()
+            include = f"{KERNEL_BASE}#include <{header}>\n"
             source.write_text(include)
             cells = f"{seconds_over([*nvcc, *NVCC_FLAGS], base, source, repeat):26.2f}"
-            if path.stem in CALLS:
-                needs = GROUP if path.stem == "cuda_executor" else ""
-                source.write_text(include + needs + OPERANDS + CALLS[path.stem])
-                cells += f" {seconds_over([*nvcc, *NVCC_FLAGS], base, source, repeat):12.2f}"
-            print(f"{'headwise/kernel/' + path.name:40} {cells}", flush=True)
+            needs = GROUP if path.stem == "cuda_executor" else ""
+            source.write_text(include + needs + OPERANDS + CALLS[path.stem])
+            cells += f" {seconds_over([*nvcc, *NVCC_FLAGS], base, source, repeat):12.2f}"
+            print(f"{header:40} {cells}", flush=True)
 
 
 def main():
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--build", help="ignored: nothing has to be built for this bench")
     options.add_argument("--compiler", default=os.environ.get("CXX", "g++"))
-    options.add_argument("--nvcc", help="measure the kernel headers, with this compiler")
+    options.add_argument("--nvcc", help="measure the headers of kernels, with this compiler")
     options.add_argument("--repeat", type=int, default=5)
     arguments = options.parse_args()
     if arguments.nvcc:
@@ -137,7 +139,7 @@ def main():
         path.relative_to(ROOT / "include").as_posix()
         for path in (ROOT / "include").rglob("*.hpp")
     )
-    print(first_line(arguments.compiler.split()))
+    print(version_line(arguments.compiler.split()))
     print(f"{'header':48} {'seconds over the baseline':>26}")
     umbrella = 0.0
     with tempfile.TemporaryDirectory() as folder:

@@ -14,11 +14,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <dlfcn.h>
 #include <functional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 // Times operations on a GPU. An operation is a callable that enqueues it on a stream; a graph holds
@@ -86,7 +86,6 @@ __global__ void fill_kernel(T* first, index_t count, float low, float high, std:
 template <int>
 __global__ void empty_kernel() {}
 
-/// Keeps the stream busy while the host enqueues what is timed behind it.
 template <int>
 __global__ void hold_kernel(std::uint64_t nanoseconds) {
   std::uint64_t start = 0;
@@ -96,6 +95,8 @@ __global__ void hold_kernel(std::uint64_t nanoseconds) {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
   } while (now - start < nanoseconds);
 }
+
+}  // namespace detail
 
 inline double median_of(std::vector<double> numbers) {
   if (numbers.empty()) return 0;
@@ -109,7 +110,23 @@ inline double deviation_of(const std::vector<double>& numbers, double median) {
   return median_of(apart);
 }
 
-}  // namespace detail
+/// Keeps the stream busy while the host enqueues what is timed behind it.
+inline void hold(cudaStream_t stream, std::uint64_t nanoseconds) {
+  detail::hold_kernel<0><<<1, 1, 0, stream>>>(nanoseconds);
+  check(cudaGetLastError());
+}
+
+/// A file for figures, with its first line; none where it has no name.
+inline std::FILE* open_csv(const std::string& name) {
+  if (name.empty()) return nullptr;
+  std::FILE* const csv = std::fopen(name.c_str(), "w");
+  if (csv == nullptr) die(__FILE__, __LINE__, ("cannot write " + name).c_str());
+  std::fputs(
+      "bench,shape,variant,temperature,us,noise_percent,gb_per_s,"
+      "share_of_copy,ratio_to_baseline,bytes,blocks,threads\n",
+      csv);
+  return csv;
+}
 
 /// Random numbers from low up to high (not included), or any bytes; new ones at each call.
 template <class T>
@@ -126,7 +143,7 @@ template <class T>
 class buffers {
  public:
   buffers(index_t sets, index_t count, float low = -1, float high = 1)
-      : pitch_((count * index_t{sizeof(T)} + 255) / 256 * 256 / index_t{sizeof(T)}) {
+      : pitch_(headwise::detail::round_up(count * index_t{sizeof(T)}, 256) / index_t{sizeof(T)}) {
     check(cudaMalloc(reinterpret_cast<void**>(&data_),
                      static_cast<std::size_t>(sets * pitch_) * sizeof(T)));
     fill(data_, sets * pitch_, low, high);
@@ -149,6 +166,17 @@ struct variant {
   std::string baseline = {};  ///< what its ratio is to; the first variant where it is not said
 };
 
+/// A copy of `bytes`, which reads and writes as many.
+template <class To, class From>
+variant plain_copy(std::string name, const buffers<To>& to, const buffers<From>& from,
+                   index_t bytes) {
+  return {std::move(name), 2.0 * static_cast<double>(bytes),
+          [&to, &from, bytes](cudaStream_t stream, index_t set) {
+            check(cudaMemcpyAsync(to[set], from[set], static_cast<std::size_t>(bytes),
+                                  cudaMemcpyDeviceToDevice, stream));
+          }};
+}
+
 /// A kernel that does nothing: what a launch costs.
 inline variant empty_launch() {
   return {"empty_kernel", 0, [](cudaStream_t stream, index_t) {
@@ -166,13 +194,7 @@ class harness {
     print_environment();
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     for (auto& event : events_) check(cudaEventCreate(&event));
-    if (!csv_name_.empty()) {
-      csv_ = std::fopen(csv_name_.c_str(), "w");
-      if (csv_ == nullptr) die(__FILE__, __LINE__, ("cannot write " + csv_name_).c_str());
-      std::fprintf(csv_,
-                   "bench,shape,variant,temperature,us,noise_percent,gb_per_s,"
-                   "share_of_copy,ratio_to_baseline,bytes,blocks,threads\n");
-    }
+    csv_ = open_csv(csv_name_);
     measure_copy();
     std::printf("%-34s %-34s %-4s %10s %7s %8s %7s %8s  %s\n", "shape", "variant", "", "us", "+-%",
                 "GB/s", "of copy", "ratio", "to; launches per operation");
@@ -196,26 +218,21 @@ class harness {
     if (quick_) return 3;
     const auto least = static_cast<index_t>(4.0 * static_cast<double>(l2_bytes_) / bytes) + 1;
     const index_t sets = std::max<index_t>(least, 3);
-    if (sets <= operations_) return sets;
-    return (sets + per_graph(sets) - 1) / per_graph(sets) * per_graph(sets);
+    return sets <= operations_ ? sets : headwise::detail::round_up(sets, per_graph(sets));
   }
 
   /// Times the variants in turns, cold over `sets` buffer sets and warm on set 0.
   void compare(const std::string& shape, const std::vector<variant>& variants, index_t sets) {
-    // Graphs of the same size, so that what a replay costs beside its operations is the same.
-    index_t operations = per_graph(sets);
-    if (sets <= operations) operations = (operations + sets - 1) / sets * sets;
     check(cudaDeviceSynchronize());  // fill() runs on another stream
     for (const bool cold : {false, true}) {
       std::vector<subject> subjects;
       for (const variant& one : variants) {
-        subjects.push_back(capture(one, cold ? sets : 1, operations));
+        // Graphs of the same size, so that what a replay costs beside its operations is the same.
+        subjects.push_back(capture(one, cold ? sets : 1, operations_over(sets)));
       }
       run(subjects);
       for (const subject& one : subjects) report(shape, cold, one, subjects);
-      for (const subject& one : subjects) {
-        for (const cudaGraphExec_t graph : one.graphs) check(cudaGraphExecDestroy(graph));
-      }
+      release(subjects);
     }
   }
 
@@ -248,10 +265,8 @@ class harness {
     std::vector<double> replays = {};
     std::vector<double> turns = {};
 
-    double us() const { return detail::median_of(replays); }
-    double noise_percent() const {
-      return us() > 0 ? 100 * detail::deviation_of(replays, us()) / us() : 0;
-    }
+    double us() const { return median_of(replays); }
+    double noise_percent() const { return us() > 0 ? 100 * deviation_of(replays, us()) / us() : 0; }
     /// Standard error of the median, as a part of it; 1.858 is 1.4826 (the deviation of a normal
     /// distribution over its median absolute one) times 1.2533 (median against mean).
     double uncertainty() const {
@@ -330,23 +345,31 @@ class harness {
     const index_t sets = sets_for(moved);
     const buffers<float> from(sets, bytes / 4);
     const buffers<float> to(sets, bytes / 4);
-    const variant copy{"", moved, [&](cudaStream_t stream, index_t set) {
-                         check(cudaMemcpyAsync(to[set], from[set], static_cast<std::size_t>(bytes),
-                                               cudaMemcpyDeviceToDevice, stream));
-                       }};
+    const variant copy = plain_copy("", to, from, bytes);
     check(cudaDeviceSynchronize());
-    std::vector<subject> subjects{capture(copy, sets, (operations_ + sets - 1) / sets * sets)};
+    std::vector<subject> subjects{capture(copy, sets, operations_over(sets))};
     run(subjects);
     copy_gb_per_s_ = moved / subjects[0].us() / 1e3;
     std::printf(
         "copy bandwidth %.0f GB/s (cudaMemcpyAsync of 256 MiB on the device, bytes read "
         "plus bytes written)\n\n",
         copy_gb_per_s_);
-    for (const cudaGraphExec_t graph : subjects[0].graphs) check(cudaGraphExecDestroy(graph));
+    release(subjects);
   }
 
   index_t per_graph(index_t sets) const {
-    return std::max(operations_, (sets + most_graphs - 1) / most_graphs);
+    return std::max(operations_, headwise::detail::ceil_div(sets, most_graphs));
+  }
+  /// Of each graph, where operations rotate over so many sets.
+  index_t operations_over(index_t sets) const {
+    const index_t operations = per_graph(sets);
+    return sets <= operations ? headwise::detail::round_up(operations, sets) : operations;
+  }
+
+  static void release(const std::vector<subject>& subjects) {
+    for (const subject& one : subjects) {
+      for (const cudaGraphExec_t graph : one.graphs) check(cudaGraphExecDestroy(graph));
+    }
   }
 
   /// Graphs that together go over all sets. Precondition: `operations` is a multiple of `sets`, or
@@ -416,7 +439,7 @@ class harness {
       host_us.push_back(std::chrono::duration<double, std::micro>(clock::now() - start).count());
       check(cudaStreamSynchronize(stream_));
     }
-    const double hold_us = std::min(2 * detail::median_of(host_us) + 10, 20e3);
+    const double hold_us = std::min(2 * median_of(host_us) + 10, 20e3);
     one.hold_ns = static_cast<std::uint64_t>(1e3 * hold_us);
   }
 
@@ -424,8 +447,7 @@ class harness {
     const std::size_t timed = quick_ ? 3 : replays_per_turn;
     replay(one);
     for (std::size_t i = 0; i < timed; ++i) {
-      detail::hold_kernel<0><<<1, 1, 0, stream_>>>(one.hold_ns);
-      check(cudaGetLastError());
+      hold(stream_, one.hold_ns);
       check(cudaEventRecord(events_[2 * i], stream_));
       replay(one);
       check(cudaEventRecord(events_[2 * i + 1], stream_));
@@ -438,7 +460,7 @@ class harness {
       turn.push_back(1e3 * static_cast<double>(ms) / one.operations);
     }
     one.replays.insert(one.replays.end(), turn.begin(), turn.end());
-    one.turns.push_back(detail::median_of(turn));
+    one.turns.push_back(median_of(turn));
   }
 
   /// Rounds until every median is known to half a percent, or a second is over.
@@ -470,7 +492,7 @@ class harness {
     for (std::size_t i = 0; i < one.turns.size(); ++i) {
       ratios.push_back(one.turns[i] / baseline->turns[i]);
     }
-    const double ratio = detail::median_of(ratios);
+    const double ratio = median_of(ratios);
     const double gb_per_s = what.bytes / one.us() / 1e3;
     const double share = gb_per_s / copy_gb_per_s_;
     const char* const temperature = cold ? "cold" : "warm";

@@ -8,7 +8,6 @@
 
 #include "harness.cuh"
 
-#include <cstddef>
 #include <string>
 
 namespace {
@@ -38,7 +37,6 @@ void localize(bench::harness& bench, index_t ranks, index_t tokens) {
   const bench::buffers<int> slots(sets, tokens * keys, 0, 1000);
   const bench::buffers<int> counts(sets, tokens, 0, 1000);
 
-  const auto copied = static_cast<std::size_t>(tokens * keys) * sizeof(int);
   const auto by_key = packed(extent<axis::token>(tokens), extent<axis::key, keys>());
   const auto by_page = packed(extent<axis::sequence>(tokens), extent<axis::page>(pages));
   const auto run = [&](cudaStream_t stream, index_t set) {
@@ -51,11 +49,8 @@ void localize(bench::harness& bench, index_t ranks, index_t tokens) {
                                 device(counts[set], packed(extent<axis::token>(tokens))), stream));
   };
   bench.compare(shape,
-                {{"memcpy of the positions", 2.0 * static_cast<double>(copied),
-                  [&](cudaStream_t stream, index_t set) {
-                    check(cudaMemcpyAsync(slots[set], positions[set], copied,
-                                          cudaMemcpyDeviceToDevice, stream));
-                  }},
+                {bench::plain_copy("memcpy of the positions", slots, positions,
+                                   tokens * keys * index_t{sizeof(int)}),
                  bench::empty_launch(),
                  {"localize_topk", bytes, run}},
                 sets);

@@ -7,6 +7,7 @@
 #include <headwise/kernel/lse_combine.cuh>
 
 #include "harness.cuh"
+#include "operands.cuh"
 
 #include <cstddef>
 #include <cstdio>
@@ -16,18 +17,9 @@ namespace {
 
 using namespace headwise;
 using bench::check;
-
-constexpr index_t width = 512;
-
-auto output_view(bf16* data, index_t tokens, index_t heads) {
-  return make_view<memory_space::device>(
-      data, packed(extent<axis::token>(tokens), extent<axis::head>(heads),
-                   extent<axis::head_dim, width>()));
-}
-auto lse_view(float* data, index_t tokens, index_t heads) {
-  return make_view<memory_space::device>(
-      data, packed(extent<axis::token>(tokens), extent<axis::head>(heads)));
-}
+using bench::lse_view;
+using bench::output_view;
+using bench::width;
 
 /// The messages of `shards` ranks, and what they are combined into.
 struct problem {
@@ -66,10 +58,7 @@ struct problem {
   index_t half() const { return static_cast<index_t>(bytes / 2); }
 
   bench::variant copy() const {
-    return {"memcpy of as many bytes", bytes, [this](cudaStream_t stream, index_t set) {
-              check(cudaMemcpyAsync(copied[set], messages[set], static_cast<std::size_t>(half()),
-                                    cudaMemcpyDeviceToDevice, stream));
-            }};
+    return bench::plain_copy("memcpy of as many bytes", copied, messages, half());
   }
   received_shards<bf16> source(index_t set) const { return {plan, messages[set]}; }
 };
@@ -149,11 +138,7 @@ void in_place(bench::harness& bench, index_t tokens) {
   const bench::buffers<std::byte> to(sets, half);
   bench.compare(
       shape,
-      {{"memcpy of as many bytes", bytes,
-        [&](cudaStream_t stream, index_t set) {
-          check(cudaMemcpyAsync(to[set], from[set], static_cast<std::size_t>(half),
-                                cudaMemcpyDeviceToDevice, stream));
-        }},
+      {bench::plain_copy("memcpy of as many bytes", to, from, half),
        {"two separate shards", bytes,
         [&](cudaStream_t stream, index_t set) {
           const auto output = output_view(prefix[set], tokens, heads);

@@ -9,6 +9,7 @@
 #include <headwise/kernel/pack.cuh>
 
 #include "harness.cuh"
+#include "operands.cuh"
 
 #include <algorithm>
 #include <cstddef>
@@ -20,21 +21,16 @@ namespace {
 
 using namespace headwise;
 using bench::check;
+using bench::width;
 
 constexpr index_t heads = 128;
 constexpr index_t padded_heads = 144;
-constexpr index_t width = 512;
 
 auto partial_output(bf16* data, index_t tokens) {
-  const auto all = packed(extent<axis::token>(tokens), extent<axis::head, padded_heads>(),
-                          extent<axis::head_dim, width>());
-  return slice<axis::head>(make_view<memory_space::device>(data, all), constant<0>,
-                           constant<heads>);
+  return bench::partial_output<heads, padded_heads>(data, tokens);
 }
 auto partial_lse(float* data, index_t tokens) {
-  const auto all = packed(extent<axis::token>(tokens), extent<axis::head, padded_heads>());
-  return slice<axis::head>(make_view<memory_space::device>(data, all), constant<0>,
-                           constant<heads>);
+  return bench::partial_lse<heads, padded_heads>(data, tokens);
 }
 
 /// What one rank holds.
@@ -80,10 +76,7 @@ struct group {
     const shard own{
         headwise::detail::heads_of(partial_output(of(rank).partial[set], tokens), size(), rank),
         headwise::detail::heads_of(partial_lse(of(rank).lse[set], tokens), size(), rank)};
-    const auto output = make_view<memory_space::device>(
-        of(rank).output[set],
-        packed(extent<axis::token>(tokens), extent<axis::head>(plan.shape.heads),
-               extent<axis::head_dim, width>()));
+    const auto output = bench::output_view(of(rank).output[set], tokens, plan.shape.heads);
     const exchanged_shards sources{received_shards<bf16>{plan, of(rank).incoming[set]}, own,
                                    static_cast<int>(rank)};
     check(kernel::lse_combine<log_base::e>(sources, output, stream));

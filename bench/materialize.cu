@@ -7,6 +7,7 @@
 #include <headwise/kernel/materialize.cuh>
 
 #include "harness.cuh"
+#include "operands.cuh"
 
 #include <string>
 
@@ -14,22 +15,11 @@ namespace {
 
 using namespace headwise;
 using bench::check;
+using bench::on_device;
+using bench::width;
 
 constexpr index_t heads = 128;
 constexpr index_t padded_heads = 144;
-constexpr index_t width = 512;
-
-template <class T, class Layout>
-auto on_device(T* data, Layout layout) {
-  return make_view<memory_space::device>(data, layout);
-}
-
-auto copy_of(const bench::buffers<bf16>& from, const bench::buffers<bf16>& to, index_t elements) {
-  return [&, elements](cudaStream_t stream, index_t set) {
-    check(cudaMemcpyAsync(to[set], from[set], static_cast<std::size_t>(elements) * sizeof(bf16),
-                          cudaMemcpyDeviceToDevice, stream));
-  };
-}
 
 void plain_copies(bench::harness& bench, index_t mebibytes) {
   const std::string shape = "copy " + std::to_string(mebibytes) + " MiB";
@@ -41,7 +31,7 @@ void plain_copies(bench::harness& bench, index_t mebibytes) {
   const bench::buffers<bf16> to(sets, elements);
   bench.compare(
       shape,
-      {{"memcpy", bytes, copy_of(from, to, elements)},
+      {bench::plain_copy("memcpy", to, from, mebibytes << 20),
        {"contiguous", bytes,
         [&](cudaStream_t stream, index_t set) {
           const auto row = packed(extent<axis::head_dim>(elements));
@@ -69,12 +59,11 @@ void partial_outputs(bench::harness& bench, index_t tokens) {
     };
   };
   bench.compare(shape,
-                {{"memcpy", bytes, copy_of(from, to, elements)},
+                {bench::plain_copy("memcpy", to, from, elements * index_t{sizeof(bf16)}),
                  bench::empty_launch(),
                  {"contiguous", bytes, run([&](bf16* data) { return on_device(data, into); })},
                  {"128 of 144 heads", bytes, run([&](bf16* data) {
-                    const auto all = packed(batch, extent<axis::head, padded_heads>(), columns);
-                    return slice<axis::head>(on_device(data, all), constant<0>, constant<heads>);
+                    return bench::partial_output<heads, padded_heads>(data, tokens);
                   })},
                  {"heads outermost", bytes, run([&](bf16* data) {
                     return permute<axis::token, axis::head, axis::head_dim>(

@@ -7,6 +7,7 @@
 #include <headwise/kernel/pack.cuh>
 
 #include "harness.cuh"
+#include "operands.cuh"
 
 #include <algorithm>
 #include <cstddef>
@@ -16,23 +17,9 @@ namespace {
 
 using namespace headwise;
 using bench::check;
-
-constexpr index_t width = 512;
-
-/// The first Heads of Held heads.
-template <index_t Heads, index_t Held>
-auto partial_output(bf16* data, index_t tokens) {
-  const auto all = packed(extent<axis::token>(tokens), extent<axis::head, Held>(),
-                          extent<axis::head_dim, width>());
-  return slice<axis::head>(make_view<memory_space::device>(data, all), constant<0>,
-                           constant<Heads>);
-}
-template <index_t Heads, index_t Held, class T>
-auto partial_lse(T* data, index_t tokens) {
-  const auto all = packed(extent<axis::token>(tokens), extent<axis::head, Held>());
-  return slice<axis::head>(make_view<memory_space::device>(data, all), constant<0>,
-                           constant<Heads>);
-}
+using bench::partial_lse;
+using bench::partial_output;
+using bench::width;
 
 /// Operands of packs of one shape. The same memory serves a head-sliced view and a dense one. Rank
 /// 0 is the one that packs.
@@ -72,12 +59,7 @@ struct problem {
   double peers_part() const { return static_cast<double>(ranks - 1) / static_cast<double>(ranks); }
 
   bench::variant copy(const char* name, double part) const {
-    const double bytes = row_bytes * part;
-    return {
-        name, bytes, [this, bytes](cudaStream_t stream, index_t set) {
-          check(cudaMemcpyAsync(messages[set], outputs[set], static_cast<std::size_t>(bytes / 2),
-                                cudaMemcpyDeviceToDevice, stream));
-        }};
+    return bench::plain_copy(name, messages, outputs, static_cast<index_t>(row_bytes * part / 2));
   }
   template <index_t Kept>
   bench::variant pack(const char* name, const char* baseline, index_t left_out,

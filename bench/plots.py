@@ -46,11 +46,11 @@ TIMES = {
         ],
     ),
 }
-# (bench, variant, label, colour) of the shares
+# the shares, as (bench, variant, label, colour, dashed)
 SHARES = [
-    ("pack", "head-sliced", "pack, 128 of 144 heads", BLUE),
-    ("pack", "dense", "pack, dense", ORANGE),
-    ("lse_combine", "received shards", "combine", PURPLE),
+    ("pack", "head-sliced", "pack, 128 of 144 heads", BLUE, False),
+    ("pack", "dense", "pack, dense", ORANGE, False),
+    ("lse_combine", "received shards", "combine", PURPLE, False),
 ]
 
 PANEL_WIDTH, PANEL_HEIGHT = 330, 250
@@ -171,16 +171,22 @@ def x_axis_of(curves):
     return Axis(batches[0], last, PANEL_WIDTH, batches, True)
 
 
-def times(rows, bench, temperature):
-    title, _, variants = TIMES[bench]
+def curves_of(rows, lines, temperature, column):
+    """Of `lines` (bench, variant, label, colour, dashed): ({N: curves}, the legend of what was found)."""
     by_n = {}
     legend = []
-    for name, label, colour, dashed in variants:
-        found = points(rows, bench, name, temperature, "us")
+    for bench, variant, label, colour, dashed in lines:
+        found = points(rows, bench, variant, temperature, column)
         if found:
             legend.append((label, colour, dashed))
         for n, series in found.items():
             by_n.setdefault(n, []).append((series, colour, dashed))
+    return by_n, legend
+
+
+def times(rows, bench, temperature):
+    title, _, variants = TIMES[bench]
+    by_n, legend = curves_of(rows, [(bench, *one) for one in variants], temperature, "us")
     if not by_n:
         return None
     values = [v for curves in by_n.values() for series, _, _ in curves for _, v in series]
@@ -192,14 +198,7 @@ def times(rows, bench, temperature):
 
 
 def shares(rows, temperature):
-    by_n = {}
-    legend = []
-    for bench, variant, label, colour in SHARES:
-        found = points(rows, bench, variant, temperature, "share_of_copy")
-        if found:
-            legend.append((label, colour, False))
-        for n, series in found.items():
-            by_n.setdefault(n, []).append((series, colour, False))
+    by_n, legend = curves_of(rows, SHARES, temperature, "share_of_copy")
     if not by_n:
         return None
     most = max(v for curves in by_n.values() for series, _, _ in curves for _, v in series)

@@ -5,5 +5,6 @@
 
 std::string demo::why_not_on(device_kind device) {
   if (device == device_kind::host) return {};
-  return "--device cuda: this program was built without CUDA; ./dev demo builds the other one";
+  return "--device cuda: this program was built without CUDA; ./dev demo --device cuda builds the "
+         "other one";
 }

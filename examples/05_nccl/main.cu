@@ -61,6 +61,7 @@ struct options {
 
 options parse(int argc, char** argv) {
   options chosen;
+  if (argc % 2 == 0) stop(argv[argc - 1], "needs a value");
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = argv[i];
     const char* const value = argv[i + 1];
@@ -134,10 +135,11 @@ int main(int argc, char** argv) {
   const cuda_executor executor{stream};
   // [/snippet]
 
-  // All memory of the step, sized once: nothing below allocates.
+  // All memory of the step, sized once: nothing below allocates. A rank alone needs no workspace,
+  // and 16 bytes more leave something to allocate.
   const index_t tokens = chosen.tokens;
   const index_t all_heads = heads * group.size();
-  const index_t tiled = detail::round_up(all_heads, tile);
+  const index_t tiled = (all_heads + tile - 1) / tile * tile;
   const message_shape shape{group.size(), tokens, heads, head_dim};
   const index_t gather_bytes =
       all_gather_heads_bytes<bf16>({group.size(), tokens, heads, query_dim}).value();
