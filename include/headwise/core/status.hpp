@@ -25,6 +25,7 @@ enum class errc : std::uint8_t {
   poisoned,           ///< an earlier failure has made this group unusable until it is reset
   cuda_failed,        ///< a call of the CUDA runtime; got is its cudaError_t
   nccl_failed,        ///< a call of NCCL; got is its ncclResult_t
+  system_failed,      ///< a call of the operating system; got is its errno
 };
 
 constexpr const char* to_string(errc code) noexcept {
@@ -44,6 +45,7 @@ constexpr const char* to_string(errc code) noexcept {
     case errc::poisoned: return "poisoned";
     case errc::cuda_failed: return "cuda_failed";
     case errc::nccl_failed: return "nccl_failed";
+    case errc::system_failed: return "system_failed";
   }
   return "unknown";
 }
