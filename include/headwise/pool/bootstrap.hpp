@@ -31,7 +31,8 @@ concept bootstrap = requires(T& t, std::span<const std::byte> mine, std::span<st
 namespace detail {
 
 /// Errors: unsupported, out_of_range, invalid_argument.
-constexpr status check_gather(int rank, int size, std::size_t mine, std::size_t all) noexcept {
+constexpr status check_gather_bytes(int rank, int size, std::size_t mine,
+                                    std::size_t all) noexcept {
   const status size_ok = require_supported_ranks(size);
   if (!size_ok.ok()) return size_ok;
   if (rank < 0 || rank >= size) {
@@ -65,7 +66,7 @@ class bootstrap_ref {
   /// Errors: unsupported (more than 16 ranks), out_of_range (the rank), invalid_argument (`all` is
   /// not of size() parts), those of the bootstrap.
   status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) const noexcept {
-    const status sizes_ok = detail::check_gather(rank_, size_, mine.size(), all.size());
+    const status sizes_ok = detail::check_gather_bytes(rank_, size_, mine.size(), all.size());
     return sizes_ok.ok() ? gather_(object_, mine, all) : sizes_ok;
   }
 
@@ -92,7 +93,7 @@ class transport_bootstrap {
   /// Errors: unsupported, out_of_range, invalid_argument, rank_mismatch (another number of bytes),
   /// those of the transport.
   status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) const noexcept {
-    const status sizes_ok = detail::check_gather(rank(), size(), mine.size(), all.size());
+    const status sizes_ok = detail::check_gather_bytes(rank(), size(), mine.size(), all.size());
     if (!sizes_ok.ok()) return sizes_ok;
     const auto ranks = static_cast<std::size_t>(size());
     receive_chunk from[max_ranks];
@@ -174,7 +175,7 @@ class callback_bootstrap {
 
   /// Errors: unsupported, out_of_range, invalid_argument, those of the callback.
   status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) noexcept {
-    const status sizes_ok = detail::check_gather(rank_, size_, mine.size(), all.size());
+    const status sizes_ok = detail::check_gather_bytes(rank_, size_, mine.size(), all.size());
     return sizes_ok.ok() ? gather_(mine, all) : sizes_ok;
   }
 

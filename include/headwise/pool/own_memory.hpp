@@ -85,20 +85,26 @@ constexpr status compare_facts(const rank_facts* all, int ranks, const status& m
   });
 }
 
-/// What each rank wants and is, judged alike by all. Errors: those of compare_facts(); cuda_failed;
-/// those of the bootstrap.
-template <class Cuda, class System>
-status gather_facts(bootstrap_ref ranks, const char* operation, std::uint64_t kind, index_t bytes,
-                    index_t number, status mine, rank_facts (&all)[max_ranks]) noexcept {
-  rank_facts own{.operation = hash_of(operation), .kind = kind, .bytes = bytes, .number = number};
-  own.process = System::process();
-  int device = 0;
-  if (mine.ok()) mine = Cuda::told(Cuda::current_device(device), "device");
-  if (mine.ok()) mine = Cuda::told(Cuda::identify(device, own.device), "device");
+/// What each rank wants and is, judged alike by all. Errors: `mine`; those of compare_facts() and
+/// of the bootstrap.
+inline status gather_facts(bootstrap_ref ranks, const char* operation, const status& mine,
+                           rank_facts own, rank_facts (&all)[max_ranks]) noexcept {
+  own.operation = hash_of(operation);
   own.verdict = record_of(mine);
   const status gathered = gather_each(ranks, own, all);
   if (!gathered.ok()) return mine.ok() ? gathered : mine;
   return compare_facts(all, ranks.size(), mine, operation);
+}
+
+/// The same before a map(), with where each rank is. Errors also: cuda_failed.
+template <class Cuda, class System>
+status gather_places(bootstrap_ref ranks, status mine, rank_facts own,
+                     rank_facts (&all)[max_ranks]) noexcept {
+  own.process = System::process();
+  int device = 0;
+  if (mine.ok()) mine = Cuda::told(Cuda::current_device(device), "device");
+  if (mine.ok()) mine = Cuda::told(Cuda::identify(device, own.device), "device");
+  return gather_facts(ranks, "map", mine, own, all);
 }
 
 /// What is known of ranks before anything is tried; where a pair is the reason, which.
@@ -266,9 +272,8 @@ class slab_memory {
 
   result<mapped_slab> map(bootstrap_ref ranks, index_t bytes) noexcept {
     rank_facts facts[max_ranks];
-    const status agreed =
-        gather_facts<Cuda, System>(ranks, "map", static_cast<std::uint64_t>(Method::tag), bytes,
-                                   maps_, require_room(bytes), facts);
+    const rank_facts own{.kind = kind_asked(), .bytes = bytes, .number = maps_};
+    const status agreed = gather_places<Cuda, System>(ranks, require_room(bytes), own, facts);
     if (!agreed.ok()) return agreed;
     ++maps_;
     mapped_slab slab;
@@ -337,19 +342,21 @@ class slab_memory {
     if (!known) {
       mine = failure(errc::invalid_argument, "slab", "is not of this memory, or unmapped", slab.id);
     }
-    int device = 0;
-    if (mine.ok()) mine = Cuda::told(Cuda::current_device(device), "device");
-    if (mine.ok() && device != parts_[slab.id].device) {
-      mine = failure(errc::invalid_argument, "device", "the slab is of another one (expected)",
-                     device, parts_[slab.id].device);
-    }
     // A device that has failed runs no kernel any more: no reason to keep its memory.
     status first{};
-    if (mine.ok()) first = Cuda::told(Cuda::synchronize(), "device");
+    if (known) {
+      int device = parts_[slab.id].device;
+      first = Cuda::told(Cuda::current_device(device), "device");
+      if (first.ok() && device != parts_[slab.id].device) {
+        mine = failure(errc::invalid_argument, "device", "the slab is of another one (expected)",
+                       device, parts_[slab.id].device);
+      }
+      if (mine.ok()) keep_first(first, Cuda::told(Cuda::synchronize(), "device"));
+    }
     rank_facts facts[max_ranks];
-    const status agreed =
-        gather_facts<Cuda, System>(ranks, "unmap", static_cast<std::uint64_t>(Method::tag),
-                                   slab.bytes, known ? parts_[slab.id].number : -1, mine, facts);
+    const rank_facts own{
+        .kind = kind_asked(), .bytes = slab.bytes, .number = known ? parts_[slab.id].number : -1};
+    const status agreed = gather_facts(ranks, "unmap", mine, own, facts);
     if (!agreed.ok()) return agreed;
     slab_parts& parts = parts_[slab.id];
     keep_first(first, method_.let_go(ranks, parts));
@@ -367,6 +374,10 @@ class slab_memory {
 
  private:
   static constexpr int max_slabs = 64;
+
+  static constexpr std::uint64_t kind_asked() noexcept {
+    return static_cast<std::uint64_t>(Method::tag);
+  }
 
   int vacant() const noexcept {
     int id = 0;
@@ -675,7 +686,7 @@ struct caller_method {
   status free(bootstrap_ref, slab_parts& parts) noexcept {
     if (parts.own == nullptr) return {};
     parts.own = nullptr;
-    for (piece& one : pieces) {
+    for (piece& one : pieces_) {
       if (one.end > one.begin && one.begin == parts.offset) one = {};
     }
     return {};
@@ -694,7 +705,7 @@ struct caller_method {
     offset = 0;
     for (bool moved = true; moved;) {
       moved = false;
-      for (const piece& one : pieces) {
+      for (const piece& one : pieces_) {
         if (one.end == one.begin || one.end <= offset || one.begin >= offset + bytes) continue;
         offset = one.end;
         moved = true;
@@ -702,8 +713,8 @@ struct caller_method {
     }
     if (offset + bytes > memory.bytes) return false;
     int at = 0;
-    while (pieces[at].end > pieces[at].begin) ++at;
-    pieces[at] = {offset, offset + bytes};
+    while (pieces_[at].end > pieces_[at].begin) ++at;
+    pieces_[at] = {offset, offset + bytes};
     return true;
   }
 
@@ -733,7 +744,7 @@ struct caller_method {
     return {};
   }
 
-  piece pieces[64] = {};  // as many as there are slabs
+  piece pieces_[64] = {};  // as many as there are slabs
 };
 
 }  // namespace detail
@@ -826,8 +837,8 @@ class basic_automatic_memory {
     status room = threads_.require_room(bytes);
     detail::keep_first(room, processes_.require_room(bytes));
     detail::keep_first(room, host_.require_room(bytes));
-    const status agreed =
-        detail::gather_facts<Cuda, System>(ranks, "map", state(), bytes, maps_, room, facts);
+    const detail::rank_facts own{.kind = state(), .bytes = bytes, .number = maps_};
+    const status agreed = detail::gather_places<Cuda, System>(ranks, room, own, facts);
     if (!agreed.ok()) return agreed;
     ++maps_;
     mapped_slab slab;

@@ -80,10 +80,10 @@ inline int left_until(clock_point deadline) noexcept {
   return left.count() > 0 ? static_cast<int>(left.count()) : 0;
 }
 
-enum class moved : std::uint8_t { all, some, gone };
+enum class transfer : std::uint8_t { all, some, gone };
 
 /// As much as there is, without waiting.
-inline moved receive_some(int file, std::span<std::byte> room, std::size_t& done) noexcept {
+inline transfer receive_some(int file, std::span<std::byte> room, std::size_t& done) noexcept {
   while (done < room.size()) {
     const ssize_t said = ::recv(file, room.data() + done, room.size() - done, MSG_DONTWAIT);
     if (said > 0) {
@@ -91,14 +91,15 @@ inline moved receive_some(int file, std::span<std::byte> room, std::size_t& done
     } else if (said < 0 && errno == EINTR) {
       continue;
     } else {
-      return said < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? moved::some : moved::gone;
+      return said < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? transfer::some
+                                                                   : transfer::gone;
     }
   }
-  return moved::all;
+  return transfer::all;
 }
 
 /// As much as there is room for, without waiting and without a signal where the peer has left.
-inline moved send_some(int file, std::span<const std::byte> bytes, std::size_t& done) noexcept {
+inline transfer send_some(int file, std::span<const std::byte> bytes, std::size_t& done) noexcept {
   while (done < bytes.size()) {
     const ssize_t said =
         ::send(file, bytes.data() + done, bytes.size() - done, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -107,10 +108,10 @@ inline moved send_some(int file, std::span<const std::byte> bytes, std::size_t& 
     } else if (errno == EINTR) {
       continue;
     } else {
-      return errno == EAGAIN || errno == EWOULDBLOCK ? moved::some : moved::gone;
+      return errno == EAGAIN || errno == EWOULDBLOCK ? transfer::some : transfer::gone;
     }
   }
-  return moved::all;
+  return transfer::all;
 }
 
 /// Waits for one socket; false when there is no time left.
@@ -130,9 +131,9 @@ status move_all(int file, short events, clock_point deadline, int peer, int size
   std::size_t done = 0;
   for (;;) {
     switch (move(done)) {
-      case moved::all: return {};
-      case moved::gone: return socket_failure::gone(peer, size);
-      case moved::some: break;
+      case transfer::all: return {};
+      case transfer::gone: return socket_failure::gone(peer, size);
+      case transfer::some: break;
     }
     if (!wait_for(file, events, deadline)) return socket_failure::late(peer, size);
   }
@@ -163,7 +164,7 @@ class socket_bootstrap {
   /// rank_mismatch (another size; a rank that is there twice), system_failed.
   status open(const char* path, int rank, int size, std::chrono::milliseconds timeout) noexcept {
     if (open_) return failure(errc::invalid_argument, "socket", "is open");
-    const status ranks_ok = detail::check_gather(rank, size, 0, 0);
+    const status ranks_ok = detail::check_gather_bytes(rank, size, 0, 0);
     if (!ranks_ok.ok()) return ranks_ok;
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -195,7 +196,7 @@ class socket_bootstrap {
   /// timed_out, poisoned.
   status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) noexcept {
     if (!open_) return failure(errc::invalid_argument, "socket", "is not open");
-    const status sizes_ok = detail::check_gather(rank_, size_, mine.size(), all.size());
+    const status sizes_ok = detail::check_gather_bytes(rank_, size_, mine.size(), all.size());
     if (!sizes_ok.ok()) return sizes_ok;
     if (!broken_.ok()) {
       return failure(errc::poisoned, "socket", "an earlier call failed: open it anew", broken_.got,
@@ -287,10 +288,10 @@ class socket_bootstrap {
       for (int i = 0; i < max_ranks; ++i) {
         stranger& one = strangers[i];
         if (!one.socket.open() || all[1 + i].revents == 0) continue;
-        const detail::moved got = detail::receive_some(
+        const detail::transfer got = detail::receive_some(
             one.socket.get(), std::as_writable_bytes(std::span(&one.said, 1)), one.done);
-        if (got == detail::moved::some) continue;
-        if (got == detail::moved::all) {
+        if (got == detail::transfer::some) continue;
+        if (got == detail::transfer::all) {
           const status known = admit(one.said, one.socket);
           if (!known.ok()) return known;
         }
@@ -406,17 +407,17 @@ class socket_bootstrap {
       for (int r = 1; r < size_ && said > 0; ++r) {
         part& one = parts[r];
         if (waited[r].revents == 0) continue;
-        detail::moved got = detail::receive_some(
+        detail::transfer got = detail::receive_some(
             peers_[r].get(), std::as_writable_bytes(std::span(&one.head, 1)), one.head_done);
         // Another number of bytes has no place here; it is reported when all have said theirs.
         const bool fits = one.head.what == frame::gather && one.head.bytes == mine.size();
-        if (got == detail::moved::all && fits) {
+        if (got == detail::transfer::all && fits) {
           got = detail::receive_some(
               peers_[r].get(), all.subspan(static_cast<std::size_t>(r) * mine.size(), mine.size()),
               one.done);
         }
-        if (got == detail::moved::gone) return detail::socket_failure::gone(r, size_);
-        one.complete = got == detail::moved::all;
+        if (got == detail::transfer::gone) return detail::socket_failure::gone(r, size_);
+        one.complete = got == detail::transfer::all;
       }
       while (missing < size_ && parts[missing].complete) ++missing;
     }
