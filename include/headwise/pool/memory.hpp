@@ -88,6 +88,8 @@ struct mapped_slab {
 /// unmap   collective, in the same order on all ranks. Waits for the device, then for all ranks; no
 ///         slab is freed before the last peer has let go of it. Leaves `slab` empty.
 /// kind, reason  of what map() made; the same on all ranks.
+///
+/// A memory that ends with slabs mapped frees nothing: it cannot know that its peers have let go.
 template <class T>
 concept peer_memory = requires(T& t, bootstrap_ref ranks, index_t bytes, mapped_slab& slab) {
   { t.map(ranks, bytes) } -> std::same_as<result<mapped_slab>>;

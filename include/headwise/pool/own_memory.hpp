@@ -270,6 +270,7 @@ class slab_memory {
 
   memory_kind kind() const noexcept { return method_.kind(); }
 
+  /// Errors: those of the class that derives from this.
   result<mapped_slab> map(bootstrap_ref ranks, index_t bytes) noexcept {
     rank_facts facts[max_ranks];
     const rank_facts own{.kind = kind_asked(), .bytes = bytes, .number = maps_};
@@ -336,6 +337,10 @@ class slab_memory {
     return outcome;
   }
 
+  /// Errors: invalid_argument (not a slab of this memory, or another device is current), and
+  /// rank_mismatch (ranks are at different calls), with nothing done; cuda_failed, system_failed,
+  /// with everything done that could be; those of the bootstrap: where that was before anything was
+  /// done, `slab` is as it was and one may try again.
   status unmap(bootstrap_ref ranks, mapped_slab& slab) noexcept {
     const bool known = slab.id >= 0 && slab.id < max_slabs && parts_[slab.id].used;
     status mine{};
