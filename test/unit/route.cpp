@@ -302,3 +302,80 @@ TEST_CASE("route: every way, reason and preference has a name of its own") {
   CHECK(std::string(to_string(route_preference::automatic)) == "automatic");
   CHECK(std::string(to_string(route_preference::packed)) == "packed");
 }
+
+TEST_CASE("J06: with a cap of 8, a batch of 8 goes over the pool and one of 9 over the transport") {
+  constexpr pool_terms terms{2, true, 8};
+  static_assert(route_pool(terms, {8, 2}) == pool_route{carrier::pool, pool_reason::fits});
+  static_assert(route_pool(terms, {9, 2}) ==
+                pool_route{carrier::transport, pool_reason::many_tokens});
+  // Ranks with 3 and 9 live rows of a padded batch of 9 ask about the batch.
+  for (const index_t padded : {0, 1, 7, 8, 9, 64}) {
+    CHECK(supports(terms, {padded, 2}) == (padded <= 8));
+    CHECK(route_pool(terms, {padded, 2}) == route_pool(terms, {padded, 2}));
+  }
+  CHECK(supports({2, true}, {INT64_MAX, 2}));
+}
+
+TEST_CASE("J05: a pool that could not be opened on one rank is used by none") {
+  for (const int failing : {-1, 0, 1, 2}) {
+    // What the ranks have voted is the same number on all of them.
+    const pool_terms terms{3, failing == -1};
+    for (const index_t tokens : {0, 1, 8}) {
+      CHECK(route_pool(terms, {tokens, 2}) ==
+            (failing == -1 ? pool_route{carrier::pool, pool_reason::fits}
+                           : pool_route{carrier::transport, pool_reason::no_pool}));
+    }
+  }
+  CHECK(pool_route{} == pool_route{carrier::transport, pool_reason::no_pool});
+  CHECK_FALSE(pool_terms{}.open);
+}
+
+TEST_CASE("route: whatever keeps a call from the pool has its reason, the cheapest first") {
+  const auto reason = [](const pool_terms& terms, const pool_call& call) {
+    const pool_route chosen = route_pool(terms, call);
+    CHECK(supports(terms, call) == (chosen.which == carrier::pool));
+    CHECK((chosen.which == carrier::pool) == (chosen.reason == pool_reason::fits));
+    return chosen.reason;
+  };
+  // Everything is against it; one obstacle after the other is taken away.
+  pool_terms terms{1, false, 8, carrier_preference::transport};
+  pool_call call{9, 8, false, false};
+  CHECK(reason(terms, call) == pool_reason::one_rank);
+  terms.ranks = 2;
+  CHECK(reason(terms, call) == pool_reason::asked_for);
+  terms.preference = carrier_preference::automatic;
+  CHECK(reason(terms, call) == pool_reason::no_pool);
+  terms.open = true;
+  CHECK(reason(terms, call) == pool_reason::no_operation);
+  call.has_operation = true;
+  CHECK(reason(terms, call) == pool_reason::element_size);
+  call.element_bytes = 2;
+  CHECK(reason(terms, call) == pool_reason::many_tokens);
+  call.tokens = 8;
+  CHECK(reason(terms, call) == pool_reason::many_bytes);
+  call.has_room = true;
+  CHECK(reason(terms, call) == pool_reason::fits);
+  for (const index_t bytes : {0, 3, 8, 16}) {
+    call.element_bytes = bytes;
+    CHECK(reason(terms, call) == pool_reason::element_size);
+  }
+  for (const index_t bytes : {1, 2, 4}) {
+    call.element_bytes = bytes;
+    CHECK(reason(terms, call) == pool_reason::fits);
+  }
+}
+
+TEST_CASE("route: every carrier, its preference and its reason has a name of its own") {
+  std::set<std::string> names;
+  for (int i = 0; i <= static_cast<int>(pool_reason::many_bytes); ++i) {
+    names.insert(to_string(static_cast<pool_reason>(i)));
+  }
+  CHECK(names.size() == static_cast<std::size_t>(pool_reason::many_bytes) + 1);
+  CHECK(names.count("unknown") == 0);
+  CHECK(std::string(to_string(static_cast<pool_reason>(200))) == "unknown");
+  CHECK(std::string(to_string(pool_reason::many_tokens)) == "more tokens than the cap");
+  CHECK(std::string(to_string(carrier::pool)) == "pool");
+  CHECK(std::string(to_string(carrier::transport)) == "transport");
+  CHECK(std::string(to_string(carrier_preference::automatic)) == "automatic");
+  CHECK(std::string(to_string(carrier_preference::transport)) == "transport");
+}

@@ -208,4 +208,97 @@ constexpr gather_route route_all_gather(const Local& local, const Gathered& gath
           same_order && detail::peer_parts_contiguous(gathered, ranks) ? straight : gaps};
 }
 
+// A call whose ranks also have a peer pool goes over the pool or over the transport. That is no
+// choice of one rank: who goes over the pool waits there for all the others. So it is decided from
+// what is equal on all of them, and from nothing that one rank alone knows: no pointer, no stride,
+// no live rows, no failure of its own.
+
+enum class carrier : std::uint8_t { pool, transport };
+
+constexpr const char* to_string(carrier which) noexcept {
+  return which == carrier::pool ? "pool" : "transport";
+}
+
+enum class pool_reason : std::uint8_t {
+  fits,
+  asked_for,     ///< the group asked for the transport
+  one_rank,      ///< nothing travels
+  no_pool,       ///< the ranks have voted, and it could not be opened on one of them
+  no_operation,  ///< a pool has none of that name
+  element_size,
+  many_tokens,
+  many_bytes,
+};
+
+constexpr const char* to_string(pool_reason reason) noexcept {
+  switch (reason) {
+    case pool_reason::fits: return "fits";
+    case pool_reason::asked_for: return "asked for";
+    case pool_reason::one_rank: return "one rank";
+    case pool_reason::no_pool: return "no pool: the ranks agreed to do without";
+    case pool_reason::no_operation: return "a pool has no such operation";
+    case pool_reason::element_size: return "element of a size a pool does not move";
+    case pool_reason::many_tokens: return "more tokens than the cap";
+    case pool_reason::many_bytes: return "more bytes than a channel holds";
+  }
+  return "unknown";
+}
+
+/// What the group allows, equal on all ranks. `automatic` takes the pool where it can.
+enum class carrier_preference : std::uint8_t { automatic, transport };
+
+constexpr const char* to_string(carrier_preference preference) noexcept {
+  return preference == carrier_preference::automatic ? "automatic" : "transport";
+}
+
+struct pool_route {
+  carrier which = carrier::transport;
+  pool_reason reason = pool_reason::no_pool;
+  friend constexpr bool operator==(pool_route, pool_route) = default;
+};
+
+/// What the ranks have agreed on, once, for all calls.
+struct pool_terms {
+  index_t ranks = 0;
+  bool open = false;              ///< the vote
+  index_t token_cap = INT64_MAX;  ///< tokens of a call up to which it goes over the pool
+  carrier_preference preference = carrier_preference::automatic;
+};
+
+/// What a pool asks of a call.
+struct pool_call {
+  index_t tokens = 0;  ///< of the padded batch, never the live ones of one rank
+  index_t element_bytes = 0;
+  bool has_operation = true;
+  bool has_room = true;  ///< the channel, for the rows of the call
+};
+
+/// The sizes of elements that a pool moves.
+constexpr bool pool_moves(index_t element_bytes) noexcept {
+  return element_bytes == 1 || element_bytes == 2 || element_bytes == 4;
+}
+
+/// Over what a call goes; asked before anything is checked, sent or copied, by a warm-up as by the
+/// call itself.
+constexpr pool_route route_pool(const pool_terms& terms, const pool_call& call) noexcept {
+  const auto by_transport = [](pool_reason reason) {
+    return pool_route{carrier::transport, reason};
+  };
+  if (terms.ranks == 1) return by_transport(pool_reason::one_rank);
+  if (terms.preference == carrier_preference::transport) {
+    return by_transport(pool_reason::asked_for);
+  }
+  if (!terms.open) return by_transport(pool_reason::no_pool);
+  if (!call.has_operation) return by_transport(pool_reason::no_operation);
+  if (!pool_moves(call.element_bytes)) return by_transport(pool_reason::element_size);
+  if (call.tokens > terms.token_cap) return by_transport(pool_reason::many_tokens);
+  if (!call.has_room) return by_transport(pool_reason::many_bytes);
+  return {carrier::pool, pool_reason::fits};
+}
+
+/// Whether the pool takes the call: route_pool(), and no other judgement.
+constexpr bool supports(const pool_terms& terms, const pool_call& call) noexcept {
+  return route_pool(terms, call).which == carrier::pool;
+}
+
 }  // namespace headwise::inline v0
