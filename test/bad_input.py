@@ -33,7 +33,7 @@ def tests_of(cell):
     folder = ""
     for name in QUOTED.findall(cell):
         folder, _, stem = name.rpartition("/") if "/" in name else (folder, "", name)
-        yield ROOT / "test" / folder / (stem + (".cu" if folder == "multi_gpu" else ".cpp"))
+        yield ROOT / "test" / folder / (stem + (".cu" if folder in ("gpu", "multi_gpu") else ".cpp"))
 
 
 def text_of(path):

@@ -342,6 +342,15 @@ class basic_in_process {
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return group_->ranks_; }
 
+  /// The same rank, whose copies run on another stream. One of the two is used at a time.
+  template <class Stream>
+    requires requires(Stream stream) { Copy{stream}; }
+  basic_in_process on(Stream stream) const noexcept {
+    basic_in_process other = *this;
+    other.copy_ = Copy{stream};
+    return other;
+  }
+
   /// Errors: invalid_argument (not one chunk per plane and peer, or another thread uses this rank),
   /// those of check_chunk(), rank_mismatch (ranks disagree about the call, or one of them failed),
   /// timed_out, poisoned, those of Copy. Nothing is received unless all ranks accept the call.

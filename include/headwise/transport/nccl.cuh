@@ -131,6 +131,13 @@ class nccl {
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
   cudaStream_t stream() const noexcept { return stream_; }
+  /// The same rank, on another stream. NCCL runs what it is given for one communicator in the order
+  /// in which it was given it, whatever the stream; that order is the same on all ranks.
+  nccl on(cudaStream_t stream) const noexcept {
+    nccl other = *this;
+    other.stream_ = stream;
+    return other;
+  }
   /// Of the NCCL that is running, as NCCL_VERSION_CODE counts.
   int version() const noexcept { return version_; }
   index_t straight_from() const noexcept { return options_.straight_from; }

@@ -94,6 +94,7 @@ struct call_signature {
 ///             without a gap. What the verbs hand it is so, on every rank.
 /// straight_from  (optional) bytes per peer from which a second transfer costs less than packing
 ///             what could go straight; the same on all ranks. 0 where it is not said.
+/// on          (optional) the same rank on another stream, for a transport that is bound to one.
 /// refuse      (optional) takes part in the call that the peers are making, only to say that this
 ///             rank cannot and why, so that they return at once. Returns the reason.
 ///
