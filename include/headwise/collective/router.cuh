@@ -34,6 +34,10 @@ struct router_options {
 /// it hears of it, until reset(); none of them goes over the transport instead, where its peers may
 /// never come.
 ///
+/// Ranks that share a GPU load the kernels of the transport's calls before the first call over the
+/// pool (one call of each, or CUDA_MODULE_LOADING=EAGER): loaded later, they may wait for a kernel
+/// that waits for this rank.
+///
 /// The transport outlives it. close() before it is destroyed, as a pool. Not copied and not moved.
 /// What is collective blocks, comes to the same on all ranks, and is not for a capture.
 template <transport Transport, peer_memory Memory = automatic_memory>
