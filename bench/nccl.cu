@@ -4,8 +4,7 @@
 // lse_reduce_scatter and all_gather_heads over NCCL, one thread for each of two GPUs of this host,
 // beside the same bytes' bare exchange. Collectives of NCCL that follow each other in a graph cost
 // some 5 us more than with a kernel between them, so the bare ones are spaced by a kernel of one
-// element, whose own time is subtracted. An operation takes as long as on the slowest rank; the
-// variants of a shape take turns, and each figure is a median over all turns.
+// element, whose own time is subtracted. ranks.cuh says how it is timed.
 
 #include <headwise/collective/all_gather_heads.hpp>
 #include <headwise/collective/lse_reduce_scatter.hpp>
@@ -14,12 +13,10 @@
 
 #include "harness.cuh"
 #include "operands.cuh"
+#include "ranks.cuh"
 
-#include <algorithm>
-#include <barrier>
 #include <cstdio>
 #include <cstring>
-#include <functional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -31,8 +28,6 @@ using namespace headwise;
 using bench::check;
 using bench::on_device;
 using bench::width;
-
-constexpr int operations = 40;  // of a graph
 
 void check(ncclResult_t said, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   if (said != ncclSuccess) bench::die(file, line, ncclGetErrorString(said));
@@ -46,6 +41,7 @@ __global__ void add_one(float* to) {
 struct rank_state {
   int rank = 0;
   int ranks = 0;
+  int device = 0;
   ncclComm_t communicator = nullptr;
   cudaStream_t stream = nullptr;
   std::byte* partial = nullptr;
@@ -64,101 +60,9 @@ struct rank_state {
   }
 };
 
-struct variant {
-  std::string name;
-  std::function<void(const rank_state&)> operation;
-};
-
-/// All ranks of all variants: graphs, and what a turn took.
-class comparison {
- public:
-  comparison(std::vector<rank_state>& ranks, const std::vector<variant>& variants)
-      : times_(variants.size()) {
-    const auto count = static_cast<std::ptrdiff_t>(ranks.size());
-    std::barrier together(count);
-    std::vector<std::vector<float>> last(ranks.size(), std::vector<float>(variants.size()));
-    std::vector<std::thread> threads;
-    for (std::size_t r = 0; r < ranks.size(); ++r) {
-      threads.emplace_back([&, r] {
-        const rank_state& me = ranks[r];
-        check(cudaSetDevice(me.rank));
-        std::vector<cudaGraphExec_t> graphs;
-        for (const variant& one : variants) {
-          one.operation(me);  // connects peers and loads kernels
-          check(cudaStreamSynchronize(me.stream));
-          together.arrive_and_wait();
-          cudaGraph_t captured = nullptr;
-          check(cudaStreamBeginCapture(me.stream, cudaStreamCaptureModeThreadLocal));
-          for (int i = 0; i < operations; ++i) one.operation(me);
-          check(cudaStreamEndCapture(me.stream, &captured));
-          graphs.emplace_back();
-          check(cudaGraphInstantiate(&graphs.back(), captured, 0));
-          check(cudaGraphDestroy(captured));
-          together.arrive_and_wait();
-        }
-        cudaEvent_t start = nullptr;
-        cudaEvent_t end = nullptr;
-        check(cudaEventCreate(&start));
-        check(cudaEventCreate(&end));
-        constexpr int warm = 2;
-        for (int turn = -warm; turn < turns; ++turn) {
-          for (std::size_t v = 0; v < graphs.size(); ++v) {
-            together.arrive_and_wait();
-            bench::hold(me.stream, 100000);
-            check(cudaEventRecord(start, me.stream));
-            check(cudaGraphLaunch(graphs[v], me.stream));
-            check(cudaEventRecord(end, me.stream));
-            check(cudaEventSynchronize(end));
-            check(cudaEventElapsedTime(&last[r][v], start, end));
-          }
-          together.arrive_and_wait();
-          if (r == 0 && turn >= 0) {
-            for (std::size_t v = 0; v < graphs.size(); ++v) {
-              float slowest = 0;
-              for (const auto& of_rank : last) slowest = (std::max)(slowest, of_rank[v]);
-              times_[v].push_back(double{slowest} * 1000.0 / operations);
-            }
-          }
-          together.arrive_and_wait();
-        }
-        check(cudaEventDestroy(start));
-        check(cudaEventDestroy(end));
-        for (const cudaGraphExec_t graph : graphs) check(cudaGraphExecDestroy(graph));
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-  }
-
-  double time(std::size_t v) const { return bench::median_of(times_[v]); }
-  /// Median of the ratios of each turn.
-  double ratio(std::size_t v, std::size_t to) const {
-    std::vector<double> ratios;
-    for (std::size_t i = 0; i < times_[v].size(); ++i) {
-      ratios.push_back(times_[v][i] / times_[to][i]);
-    }
-    return bench::median_of(ratios);
-  }
-
- private:
-  static constexpr int turns = 31;
-  std::vector<std::vector<double>> times_;
-};
-
-std::string shape_of(index_t tokens, index_t heads) {
-  return std::to_string(tokens) + "x" + std::to_string(heads);
-}
-
-/// Of each variant a line; ratios are to the first. `bytes`: to the peer.
-void write(std::FILE* csv, const std::string& shape, const std::vector<variant>& variants,
-           const comparison& measured, index_t bytes) {
-  if (csv == nullptr) return;
-  for (std::size_t v = 0; v < variants.size(); ++v) {
-    std::fprintf(csv, "nccl,%s,\"%s\",warm,%.3f,,,,%.4f,%lld,,\n", shape.c_str(),
-                 variants[v].name.c_str(), measured.time(v), measured.ratio(v, 0),
-                 static_cast<long long>(bytes));
-  }
-  std::fflush(csv);
-}
+using variant = bench::rank_variant<rank_state>;
+using comparison = bench::rank_comparison<rank_state>;
+using bench::shape_of;
 
 nccl transport_of(const rank_state& me, const nccl_options& options = {}) {
   return bench::checked(nccl::make(me.communicator, me.stream, {}, options));
@@ -195,7 +99,7 @@ variant reduce_scatter(const char* name, index_t tokens, bool overlap = false,
 void space(const rank_state& me) { add_one<0><<<1, 1, 0, me.stream>>>(me.spacer); }
 
 template <index_t Heads, index_t Tile>
-void bench_reduce_scatter(std::vector<rank_state>& ranks, index_t tokens, std::FILE* csv) {
+void bench_reduce_scatter(const std::vector<rank_state>& ranks, index_t tokens, std::FILE* csv) {
   const auto count = static_cast<index_t>(ranks.size());
   const message_plan plan =
       bench::checked(message_plan::make<bf16>({count, tokens, Heads / count, width}));
@@ -246,14 +150,14 @@ void bench_reduce_scatter(std::vector<rank_state>& ranks, index_t tokens, std::F
               measured.time(0) / bare, measured.time(3), measured.time(4), measured.ratio(0, 5));
   for (std::size_t v = 6; v < variants.size(); ++v) std::printf(" %8.2f", measured.time(v));
   std::printf("\n");
-  write(csv,
+  write(csv, "nccl",
         shape_of(tokens, Heads) + " of " + std::to_string(Tile) + " N=" + std::to_string(count),
         variants, measured, plan.peer_pitch);
 }
 
 /// Head-major, where each peer's part is one run: two transfers without a pack, or one behind a
 /// pack.
-void bench_head_major(std::vector<rank_state>& ranks, index_t tokens, std::FILE* csv) {
+void bench_head_major(const std::vector<rank_state>& ranks, index_t tokens, std::FILE* csv) {
   constexpr index_t heads = 128;
   const auto count = static_cast<index_t>(ranks.size());
   const auto way = [=](const char* name, nccl_method method, index_t straight_from) {
@@ -281,11 +185,11 @@ void bench_head_major(std::vector<rank_state>& ranks, index_t tokens, std::FILE*
   std::printf("\n");
   const message_plan plan =
       bench::checked(message_plan::make<bf16>({count, tokens, heads / count, width}));
-  write(csv, shape_of(tokens, heads) + " head-major N=" + std::to_string(count), variants, measured,
-        plan.bytes_per_peer());
+  write(csv, "nccl", shape_of(tokens, heads) + " head-major N=" + std::to_string(count), variants,
+        measured, plan.bytes_per_peer());
 }
 
-void bench_gather(std::vector<rank_state>& ranks, index_t tokens, std::FILE* csv) {
+void bench_gather(const std::vector<rank_state>& ranks, index_t tokens, std::FILE* csv) {
   constexpr index_t heads = 64;
   constexpr index_t query_width = 576;
   const index_t part = tokens * heads * query_width;
@@ -324,7 +228,7 @@ void bench_gather(std::vector<rank_state>& ranks, index_t tokens, std::FILE* csv
               measured.time(0) - bare, measured.time(0) / bare);
   for (std::size_t v = 3; v < variants.size(); ++v) std::printf(" %8.2f", measured.time(v));
   std::printf("\n");
-  write(csv,
+  write(csv, "nccl",
         "gather " + shape_of(tokens, heads) + "x" + std::to_string(query_width) +
             " N=" + std::to_string(ranks.size()),
         variants, measured, 2 * part);
@@ -354,6 +258,7 @@ int main(int argc, char** argv) {
     rank_state& me = ranks[static_cast<std::size_t>(r)];
     me.rank = r;
     me.ranks = count;
+    me.device = r;
     me.communicator = communicators[static_cast<std::size_t>(r)];
     check(cudaSetDevice(r));
     check(cudaStreamCreateWithFlags(&me.stream, cudaStreamNonBlocking));
@@ -398,7 +303,7 @@ int main(int argc, char** argv) {
   char about[96] = {};
   transport_of(ranks[0]).describe(about, sizeof about);
   std::printf("%d x %s, %s; graphs of %d operations, medians of the slowest rank, us\n", count,
-              properties.name, about, operations);
+              properties.name, about, comparison::operations);
   std::printf("%8s %8s %8s %8s %6s %8s %8s %8s %8s %8s\n", "BxH", "whole", "bare", "above", "ratio",
               "pack", "combine", "/packed", "overlap", "straight");
   for (const index_t tokens : {1, 2, 4, 8, 16, 32, 64, 128, 256}) {

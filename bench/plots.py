@@ -5,9 +5,9 @@
 
 plots.py [--out DIR] [--temperature cold|warm] CSV...
 
-Takes the CSV files that the benches write (--csv) and writes pack.svg, lse_combine.svg and
-share_of_copy.svg, each if its bench is among the files. The pictures have no background, and
-colours that can be read on a light and on a dark one.
+Takes the CSV files that the benches write (--csv) and writes pack.svg, lse_combine.svg,
+share_of_copy.svg and peer_pool.svg, each if its bench is among the files. The pictures have no
+background, and colours that can be read on a light and on a dark one.
 """
 
 import argparse
@@ -52,6 +52,19 @@ SHARES = [
     ("pack", "dense", "pack, dense", ORANGE, False),
     ("lse_combine", "received shards", "combine", PURPLE, False),
 ]
+# the pool, warm: panels as (title, shapes), variants as (name, label, colour, dashed)
+POOL_PANELS = [
+    ("lse_reduce_scatter, 128 of 144 heads", r"(?P<b>\d+)x128 of 144 N=2"),
+    ("lse_reduce_scatter, 22 of 32 heads", r"(?P<b>\d+)x22 of 32 N=2"),
+    ("all_gather_heads, 64 heads of 576", r"gather (?P<b>\d+)x64x576 N=2"),
+]
+POOL_VARIANTS = [
+    ("nccl, launches overlap", "over NCCL", ORANGE, False),
+    ("pool, launches overlap", "peer pool", BLUE, False),
+    ("ll, launches overlap", "ll", GREEN, True),
+    ("push, launches overlap", "push", PURPLE, True),
+]
+WIRE_BYTES_PER_US = 364e3  # one way over 18 NVLinks, as a large copy has it
 
 PANEL_WIDTH, PANEL_HEIGHT = 330, 250
 LEFT, TOP, GAP, BOTTOM, RIGHT = 64, 78, 74, 52, 18
@@ -214,6 +227,37 @@ def shares(rows, temperature):
     return picture(title, panels, legend + [("large copy", GREEN, True)])
 
 
+def pool_times(rows):
+    """Beside the path over NCCL of the same turns, and what the bytes alone would take."""
+    found = []
+    for title, shapes in POOL_PANELS:
+        series = {}
+        wire = {}
+        for row in rows:
+            match = re.fullmatch(shapes, row["shape"])
+            if row["bench"] != "peer_pool" or match is None:
+                continue
+            batch = int(match["b"])
+            series.setdefault(row["variant"], {})[batch] = float(row["us"])
+            wire[batch] = float(row["bytes"]) / WIRE_BYTES_PER_US
+        curves = [
+            (sorted(series[name].items()), colour, dashed)
+            for name, _, colour, dashed in POOL_VARIANTS
+            if name in series
+        ]
+        if curves:
+            found.append((title, curves + [(sorted(wire.items()), INK, True)]))
+    if not found:
+        return None
+    values = [v for _, curves in found for series, _, _ in curves for _, v in series]
+    y_axis = log_axis(values, PANEL_HEIGHT)
+    panels = [(title, x_axis_of(curves), y_axis, "time (µs)", curves) for title, curves in found]
+    legend = [(label, colour, dashed) for _, label, colour, dashed in POOL_VARIANTS]
+    return picture(
+        "Two GPUs, bf16, launches overlap", panels, legend + [("bytes / 364 GB/s", INK, True)]
+    )
+
+
 def main():
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -228,6 +272,7 @@ def main():
     rows = read(arguments.csv)
     drawn = {f"{bench}.svg": times(rows, bench, arguments.temperature) for bench in TIMES}
     drawn["share_of_copy.svg"] = shares(rows, arguments.temperature)
+    drawn["peer_pool.svg"] = pool_times(rows)
     out = pathlib.Path(arguments.out)
     for name, content in drawn.items():
         if content is None:

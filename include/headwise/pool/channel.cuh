@@ -27,12 +27,43 @@ struct pool_kernel_entry {
   }
 };
 
+/// Has a kernel of the current device ready to be launched. To ask for its attributes is not
+/// enough: the rest of it is loaded at the first launch, which may wait for kernels that run.
+/// cuFuncLoad does it now, of a driver and a toolkit since CUDA 12.4; with older ones ranks that
+/// share a GPU need CUDA_MODULE_LOADING=EAGER. Errors: cuda_failed.
+inline status load_kernel(const void* kernel) noexcept {
+  cudaFuncAttributes code{};
+  const status known = cuda_status(cudaFuncGetAttributes(&code, kernel), "kernel");
+  if (!known.ok()) return known;
+#if CUDART_VERSION >= 12040
+  cudaFunction_t function = nullptr;
+  const status found = cuda_status(cudaGetFuncBySymbol(&function, kernel), "kernel");
+  if (!found.ok()) return found;
+  void* load = nullptr;
+  cudaDriverEntryPointQueryResult has{};
+#if CUDART_VERSION >= 12050
+  const cudaError_t asked =
+      cudaGetDriverEntryPointByVersion("cuFuncLoad", &load, 12040, cudaEnableDefault, &has);
+#else
+  const cudaError_t asked = cudaGetDriverEntryPoint("cuFuncLoad", &load, cudaEnableDefault, &has);
+#endif
+  if (asked != cudaSuccess || has != cudaDriverEntryPointSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return {};
+  }
+  const int said = reinterpret_cast<int (*)(cudaFunction_t)>(load)(function);
+  if (said != 0) {
+    return failure(errc::cuda_failed, "kernel", "cuFuncLoad: a CUresult (got)", said, 0);
+  }
+#endif
+  return {};
+}
+
 /// Errors: cuda_failed.
 inline status load_pool_kernels() noexcept {
   for (const pool_kernel_entry* each = pool_kernel_entry::first(); each != nullptr;
        each = each->next) {
-    cudaFuncAttributes code{};
-    const status loaded = cuda_status(cudaFuncGetAttributes(&code, each->kernel), "pool kernel");
+    const status loaded = load_kernel(each->kernel);
     if (!loaded.ok()) return loaded;
   }
   return {};

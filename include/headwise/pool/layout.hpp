@@ -138,6 +138,7 @@ struct slab_layout {
     const checked_size region =
         rows *
         (checked_size(capacity.row_bytes).rounded_up(16) + signal_line).rounded_up(signal_line);
+    if (!region.valid()) return require_capacity("slab", region, INT64_MAX);
     const checked_size all = rows * capacity.row_bytes;
     const index_t ll_rows = lesser(all.value(), capacity.ll_bytes) / capacity.row_bytes;
     const pool_rows ll_part{ll_rows, capacity.row_bytes};

@@ -267,7 +267,7 @@ class combined_row {
   partial_row<element> own_;
   float mine_;
   typename Form::lse_raw theirs_;
-  raw in_[in_flight][Chunk];
+  raw in_[static_cast<std::size_t>(in_flight)][static_cast<std::size_t>(Chunk)];
 };
 
 /// By a warp that is done. Where its turn has failed, no result stays.

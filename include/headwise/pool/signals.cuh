@@ -288,8 +288,6 @@ __device__ inline bool warp_failed(pool_turn& turn) noexcept {
 /// warp that then overwrites all results: it comes back when blocks that had everything before
 /// are done writing theirs.
 __device__ inline bool poison_channel(const channel_ports& ports, const pool_turn& turn) noexcept {
-  // A block that no longer waits for anything is done in much less.
-  const std::uint64_t grace = greater(ports.patience / 64, std::uint64_t{1'000'000});
   const auto lane = static_cast<int>((threadIdx.y * blockDim.x + threadIdx.x) % 32);
   unsigned first = 0;
   if (lane == 0) {
@@ -297,11 +295,16 @@ __device__ inline bool poison_channel(const channel_ports& ports, const pool_tur
             turn.epoch;
   }
   if (__shfl_sync(0xffffffffu, first, 0) == 0) return false;
+  // Where an earlier turn has failed no block of this one has written anything.
+  const bool known = load_word(&ports.state->failed) != 0;
+  __syncwarp();
   if (lane == 0) store_word(&ports.state->failed, turn.failed);
   if (lane < ports.ranks) store_word(ports.slab[lane], turn.failed);
   if (lane == 0) {
     if (load_word(ports.report) == 0) store_word(ports.report, turn.failed);
     __threadfence_system();
+    // A block that no longer waits for anything is done in much less.
+    const std::uint64_t grace = known ? 0 : greater(ports.patience / 512, std::uint64_t{1'000'000});
     const std::uint64_t until = nanoseconds() + grace;
     while (nanoseconds() < until) {
     }
