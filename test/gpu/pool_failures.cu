@@ -219,6 +219,42 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("pool: the same through pinned host memory, which a reset wipes too") {
+  for (const int gpus : one_or_two_gpus()) {
+    for (const int ranks : {2, 3}) {
+      CHECK(on_pool_ranks(ranks, gpus, [&](pool_rank& me) -> std::string {
+              pool_options options = small_pool();
+              options.timeout = std::chrono::milliseconds(200);
+              stopwatch watch;
+              TRY(watch.open());
+              const auto work = [&](auto& pool, const pool_channel& channel) -> std::string {
+                me.memory.forget();
+                reduce call(me.memory, {{ranks, 3, 2, 64}}, me.rank());
+                for (const int absent : {0, 1}) {
+                  TRY(check_some(me, channel, call));
+                  TRY_OK(me.meet());
+                  double took = 0;
+                  if (me.rank() != absent) {
+                    TRY(check_failing(me, channel, 510, call, watch, took));
+                    TRY_THAT(took <= 220, std::to_string(took) + " ms");
+                    const status is = channel.state();
+                    TRY_THAT(is.code == errc::timed_out && is.got == absent, sentence(is));
+                    TRY(check_refused(me, channel, call));
+                  }
+                  TRY_OK(me.meet());
+                  TRY_OK(pool.reset(me.group));
+                }
+                return check_some(me, channel, call);
+              };
+              for (const protocol how : all_protocols) {
+                TRY(with_channel<host_memory>(me, options, how, work));
+              }
+              return "";
+            }) == "");
+    }
+  }
+}
+
 TEST_CASE("pool: the limit is what was asked for: ten milliseconds") {
   CHECK(on_pool_ranks(2, 1, [&](pool_rank& me) -> std::string {
           for (const protocol how : all_protocols) {
