@@ -168,7 +168,7 @@ __device__ void receive_row(const Part& part, const channel_ports& ports, pool_t
 template <class First, class Second>
 __device__ void end_gather(const First& first, const Second& second, const channel_ports& ports,
                            pool_turn& turn, std::uint64_t poison) noexcept {
-  turn.failed |= poison;
+  if (turn.failed == 0) turn.failed = poison;
   if (!warp_failed(turn) || !poison_channel(ports, turn)) return;
   const unsigned lane = (threadIdx.y * blockDim.x + threadIdx.x) % 32;
   first.poison(ports, lane);

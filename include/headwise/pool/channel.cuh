@@ -27,10 +27,9 @@ struct pool_kernel_entry {
   }
 };
 
-/// Has a kernel of the current device ready to be launched. To ask for its attributes is not
-/// enough: the rest of it is loaded at the first launch, which may wait for kernels that run.
-/// cuFuncLoad does it now, of a driver and a toolkit since CUDA 12.4; with older ones ranks that
-/// share a GPU need CUDA_MODULE_LOADING=EAGER. Errors: cuda_failed.
+/// Loads a kernel on the current device: its attributes cannot be told before, and cuFuncLoad (of a
+/// driver and a toolkit since CUDA 12.4) leaves nothing to be done at its first launch. Errors:
+/// cuda_failed.
 inline status load_kernel(const void* kernel) noexcept {
   cudaFuncAttributes code{};
   const status known = cuda_status(cudaFuncGetAttributes(&code, kernel), "kernel");

@@ -274,7 +274,7 @@ class combined_row {
 template <class Operands>
 __device__ void end_turn(const Operands& with, const channel_ports& ports, pool_turn& turn,
                          std::uint64_t poison) noexcept {
-  turn.failed |= poison;
+  if (turn.failed == 0) turn.failed = poison;
   if (warp_failed(turn) && poison_channel(ports, turn)) {
     with.poison((threadIdx.y * blockDim.x + threadIdx.x) % 32);
   }

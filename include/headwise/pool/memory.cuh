@@ -109,6 +109,18 @@ struct cuda_calls {
       const cudaError_t asked = can_access_peer(mapped, device, about.device);
       if (asked != cudaSuccess || !mapped) return asked;
     }
+    // Only memory that was mapped by cuMemMap has access of its own to be asked for.
+    void* ask = nullptr;
+    const cudaError_t known = driver_function(ask, "cuPointerGetAttribute");
+    if (known != cudaSuccess) return known;
+    int allocated = 0;
+    using get_attribute = CUresult (*)(void*, CUpointer_attribute, CUdeviceptr);
+    const CUresult told = reinterpret_cast<get_attribute>(ask)(
+        &allocated, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+        reinterpret_cast<CUdeviceptr>(data));
+    if (about.type == cudaMemoryTypeHost || (told == CUDA_SUCCESS && allocated != 0)) {
+      return cudaSuccess;
+    }
     void* function = nullptr;
     const cudaError_t found = driver_function(function, "cuMemGetAccess");
     if (found != cudaSuccess) return found;

@@ -82,7 +82,8 @@ class peer_pool {
       // What a driver says of peer access and what becomes of a write are two things.
       if (!works.ok() && count_ == 0 && memory_.fall_back().ok()) works = try_out(ranks);
     }
-    open_ = works.ok();
+    // A channel that could not be given back is left for close().
+    open_ = works.ok() || count_ > 0;
     return works;
   }
 
@@ -104,11 +105,16 @@ class peer_pool {
     const status alike = compare(
         ranks, "prepare", {{"names", static_cast<index_t>(catalogue)}, {"channels", count_}});
     if (!alike.ok()) return alike;
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      const status made = make_channel(ranks, sorted[i]);
-      if (!made.ok()) return made;
+    const int before = count_;
+    status made{};
+    for (std::size_t i = 0; i < names.size() && made.ok(); ++i) {
+      made = make_channel(ranks, sorted[i]);
     }
-    return detail::unanimous(ranks, detail::load_pool_kernels(), "load kernels");
+    if (made.ok()) made = detail::unanimous(ranks, detail::load_pool_kernels(), "load kernels");
+    // All of them or none.
+    while (!made.ok() && count_ > before && free_channel(ranks).ok()) {
+    }
+    return made;
   }
 
   /// Another protocol table from here on, for the channels that there are and for those that
@@ -417,14 +423,15 @@ class peer_pool {
   status try_out(bootstrap_ref ranks) noexcept {
     status works = prepare(ranks, {probe_name});
     if (!works.ok()) return works;
-    works = detail::unanimous(ranks, probe(ranks.size()), probe_name);
+    works = detail::unanimous(ranks, probe(ranks), probe_name);
     const status removed = roll_back(ranks, 0);
     return works.ok() ? removed : works;
   }
 
   /// Gathers a pattern with the kernels that calls use, and reads it back. Errors: unsupported
   /// (bytes got lost), cuda_failed, pool_channel::state().
-  status probe(int ranks) const noexcept {
+  status probe(bootstrap_ref group) const noexcept {
+    const int ranks = group.size();
     if (ranks == 1) return {};
     using pattern = std::uint8_t;
     const index_t heads = detail::lesser(options_.capacity.heads, index_t{8});
@@ -437,7 +444,8 @@ class peer_pool {
     cudaError_t said = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     if (said == cudaSuccess) said = cudaMalloc(&on_device, bytes);
     if (said == cudaSuccess) said = cudaMallocHost(&on_host, bytes);
-    status came_to = detail::cuda_status(said, "probe");
+    // What takes memory may wait for the device, where a peer that shares it would wait already.
+    status came_to = detail::unanimous(group, detail::cuda_status(said, "probe"), probe_name);
     pool_channel channel = channels_[0];
     const auto value = [&](int rank, index_t i, protocol how) {
       return static_cast<pattern>(1 + rank * 37 + i * 11 + (i >> 8) + static_cast<index_t>(how));
@@ -447,28 +455,23 @@ class peer_pool {
       if (!channel.ports_.layout.fits(how, pool_operation::all_gather, rows)) continue;
       channel.table_ = protocol_table::only(how);
       for (int turn = 0; turn < 2 && came_to.ok(); ++turn) {
+        std::memset(on_host, 0, bytes);
         for (index_t i = 0; i < part; ++i) on_host[i] = value(channel.rank(), i + turn, how);
         const auto rows_view = [&](pattern* data, index_t count) {
           return make_view<memory_space::device>(
               data, packed(extent<axis::token>(1), extent<axis::head>(count),
                            extent<axis::head_dim>(width)));
         };
-        const auto copy = [&](pattern* to, const pattern* from, index_t count) {
-          return cudaMemcpyAsync(to, from, static_cast<std::size_t>(count), cudaMemcpyDefault,
-                                 stream);
-        };
         pattern* const gathered = on_device + part;
-        said = copy(on_device, on_host, part);
-        if (said == cudaSuccess) {
-          said = cudaMemsetAsync(gathered, 0, static_cast<std::size_t>(part * ranks), stream);
-        }
+        said = cudaMemcpyAsync(on_device, on_host, bytes, cudaMemcpyHostToDevice, stream);
         came_to = detail::cuda_status(said, "probe");
         if (came_to.ok()) {
           came_to = pool_launcher{channel, stream}.all_gather_heads(
               rows_view(on_device, heads), rows_view(gathered, heads * ranks));
         }
         if (!came_to.ok()) break;
-        said = copy(on_host, gathered, part * ranks);
+        said = cudaMemcpyAsync(on_host, gathered, static_cast<std::size_t>(part * ranks),
+                               cudaMemcpyDeviceToHost, stream);
         if (said == cudaSuccess) said = cudaStreamSynchronize(stream);
         came_to = detail::cuda_status(said, "probe");
         if (came_to.ok()) came_to = channel.state();
