@@ -213,7 +213,8 @@ TEST_CASE("socket_bootstrap: ranks that differ in the size of their group, or ar
   const folder here;
   const auto start = clock_type::now();
   const auto sizes = each(3, [&](int rank, socket_bootstrap& group) -> status {
-    return group.open(here.socket().c_str(), rank, rank == 1 ? 2 : 3, 60s);
+    // Rank 2 may come when rank 0 has given up already, and then waits for its own limit.
+    return group.open(here.socket().c_str(), rank, rank == 1 ? 2 : 3, 3s);
   });
   CHECK(sizes[0].code == errc::rank_mismatch);
   CHECK(sizes[1].code == errc::rank_mismatch);
