@@ -8,10 +8,9 @@
 // of its partial result into a slot, through the strides of the caller's view, and combines what
 // the peers wrote with its own rows, which do not travel.
 //
-// template  Base; Chunk, shards in flight (2 for two ranks); Vector or Access, how the caller's
-// rows
-//           are read and written; the types of the views, whose static strides the compiler folds
-//           in; Rules, for tests that break an invariant
+// template  Base; Chunk, shards in flight (2 for two ranks); Vector, whether rows are whole aligned
+//           units; the types of the views, whose static strides the compiler folds in; Rules, for
+//           tests that break an invariant
 // grid      a pure function of the shape and the block budget of the channel: all of it is resident
 // block     ll: x: the 32 to 128 threads of a row; y: rows. push, pull: 4 warps that send chunks
 //           of rows, 4 that combine them

@@ -220,9 +220,7 @@ class peer_pool {
         return failure(errc::invalid_argument, "concurrent_channels", "must be positive",
                        options.concurrent_channels, 1);
       }
-      return detail::slab_layout::make(ranks.size(), options.capacity, 1).ok()
-                 ? status{}
-                 : detail::slab_layout::make(ranks.size(), options.capacity, 1).why();
+      return detail::slab_layout::make(ranks.size(), options.capacity, 1).why();
     };
     const status valid = detail::unanimous(ranks, checked(), "options");
     if (!valid.ok()) return valid;
@@ -329,17 +327,14 @@ class peer_pool {
   }
 
   status make_channel(bootstrap_ref ranks, const char* name) noexcept {
-    // What a capture would make of an allocation is an error that names neither.
     const result<mapped_slab> mapped = memory_.map(ranks, layout_.bytes);
     if (!mapped.ok()) return mapped.why();
     detail::channel_state* state = nullptr;
     std::uint64_t* report = nullptr;
-    std::uint64_t* report_on_device = nullptr;
     cudaError_t said = cudaMalloc(&state, sizeof *state);
     if (said == cudaSuccess) {
       said = cudaHostAlloc(&report, sizeof *report, cudaHostAllocMapped | cudaHostAllocPortable);
     }
-    if (said == cudaSuccess) said = cudaHostGetDevicePointer(&report_on_device, report, 0);
     if (said == cudaSuccess) *report = 0;
     const detail::channel_state begin{options_.first_epoch, 0, options_.first_epoch, 0};
     if (said == cudaSuccess) said = cudaMemcpy(state, &begin, sizeof begin, cudaMemcpyHostToDevice);

@@ -128,7 +128,7 @@ struct channel_ports {
   __device__ std::byte* own() const noexcept { return slab[rank]; }
 };
 
-/// Sources are visited from the next rank on, so that not all write to one.
+/// Peers are visited from the next rank on, so that not all write to one.
 __device__ inline int peer_at(const channel_ports& ports, int step) noexcept {
   const int peer = ports.rank + step;
   return peer < ports.ranks ? peer : peer - ports.ranks;
