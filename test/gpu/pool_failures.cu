@@ -705,24 +705,63 @@ TEST_CASE("pool: what is not open, or closed") {
         }) == "");
 }
 
+namespace {
+
+/// Something that is refused on all ranks while rank 0 captures a stream.
+template <class Call>
+std::string check_captured(pool_rank& me, cudaStream_t stream, cudaStreamCaptureMode mode,
+                           bool survives, const Call& call) {
+  const bool captures = me.rank() == 0;
+  const cudaError_t began = captures ? cudaStreamBeginCapture(stream, mode) : cudaSuccess;
+  const status met = me.meet();
+  const status came_to = call();
+  const status met_again = me.meet();
+  cudaGraph_t graph = nullptr;
+  const cudaError_t ended = captures ? cudaStreamEndCapture(stream, &graph) : cudaSuccess;
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  static_cast<void>(cudaGetLastError());
+  TRY_CUDA(began);
+  TRY_OK(met);
+  TRY_OK(met_again);
+  TRY(expect_code(me, came_to, errc::invalid_argument));
+  TRY_THAT(came_to.operand == std::string("capture"), sentence(came_to));
+  const std::string words = came_to.message;
+  TRY_THAT(words.find("a stream is being captured") == 0 || words.find("seen on rank") == 0, words);
+  if (survives) TRY_CUDA(ended);
+  return "";
+}
+
+}  // namespace
+
 TEST_CASE(
-    "pool: channels are not prepared while a stream is being captured, and can be afterwards") {
+    "pool: none is opened and no channel prepared while a stream is being captured; both can be "
+    "afterwards") {
   CHECK(on_pool_ranks(2, 1, [](pool_rank& me) -> std::string {
+          // Waits for the legacy stream; me.stream does not.
+          TRY_CUDA(cudaStreamCreate(&me.other_stream));
           return with_pool(me, small_pool(), {"first"}, [&](auto& pool) -> std::string {
-            if (me.rank() == 0) {
-              TRY_CUDA(cudaStreamBeginCapture(me.stream, cudaStreamCaptureModeThreadLocal));
+            const auto another = std::make_unique<peer_pool<>>();
+            for (const bool blocking : {true, false}) {
+              const cudaStream_t stream = blocking ? me.other_stream : me.stream;
+              for (const auto mode : {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal,
+                                      cudaStreamCaptureModeRelaxed}) {
+                const auto refused = [&](const auto& call) -> std::string {
+                  const std::string wrong = check_captured(me, stream, mode, blocking, call);
+                  return wrong.empty()
+                             ? ""
+                             : wrong + ", mode " + std::to_string(static_cast<int>(mode)) +
+                                   (blocking ? ", blocking" : "");
+                };
+                TRY(refused([&] { return pool.prepare(me.group, {"second"}); }));
+                TRY_THAT(pool.channel_count() == 1, std::to_string(pool.channel_count()));
+                TRY(refused([&] { return another->open(me.group, small_pool()); }));
+              }
             }
-            const status prepared = pool.prepare(me.group, {"second"});
-            cudaGraph_t graph = nullptr;
-            if (me.rank() == 0) {
-              static_cast<void>(cudaStreamEndCapture(me.stream, &graph));
-              if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
-              static_cast<void>(cudaGetLastError());
-            }
-            errc code{};
-            TRY(agree(me, prepared, code));
-            TRY_THAT(code != errc::ok, "was prepared");
-            TRY_THAT(pool.channel_count() == 1, std::to_string(pool.channel_count()));
+            TRY_OK(another->open(me.group, small_pool()));
+            // No other memory was taken for it.
+            TRY_THAT(another->memory().kind() == pool.memory().kind(),
+                     to_string(another->memory().kind()));
+            TRY_OK(another->close(me.group));
             TRY_OK(pool.prepare(me.group, {"second"}));
             me.memory.forget();
             reduce call(me.memory, {{2, 2, 2, 64}}, me.rank());

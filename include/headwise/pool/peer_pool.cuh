@@ -43,6 +43,39 @@ constexpr protocol_table default_protocol_table(bool far, int ranks) noexcept {
   return table;
 }
 
+namespace detail {
+
+/// What CUDA said of something that a capture forbids. Errors: invalid_argument, cuda_failed.
+inline status capture_status(cudaError_t said) noexcept {
+  if (said != cudaErrorStreamCaptureUnsupported && said != cudaErrorStreamCaptureInvalidated &&
+      said != cudaErrorStreamCaptureImplicit) {
+    return cuda_status(said, "device");
+  }
+  static_cast<void>(cudaGetLastError());
+  return failure(errc::invalid_argument, "capture",
+                 "a stream is being captured: open() and prepare() before the capture begins");
+}
+
+/// That no rank is in a capture, which forbids to take memory and to wait for the device. Errors:
+/// invalid_argument, cuda_failed, those of `ranks`.
+inline status require_no_capture(bootstrap_ref ranks) noexcept {
+  // Of streams that wait for the legacy one CUDA answers, and leaves the capture as it is. All
+  // ranks ask before one of them goes on: the next step ends a capture of any rank on its GPU.
+  cudaStreamCaptureStatus of_legacy{};
+  const status asked = unanimous(
+      ranks, capture_status(cudaStreamIsCapturing(cudaStreamLegacy, &of_legacy)), "capture");
+  if (!asked.ok()) return asked;
+  // Of other streams it tells by refusing only, and their capture is lost: memory in the modes
+  // global and thread-local, whatever GPU the stream is of; a wait for the device in all modes.
+  void* taken = nullptr;
+  cudaError_t said = cudaMalloc(&taken, 1);
+  if (said == cudaSuccess) said = cudaFree(taken);
+  if (said == cudaSuccess) said = cudaDeviceSynchronize();
+  return unanimous(ranks, capture_status(said), "capture");
+}
+
+}  // namespace detail
+
 /// Channels of one group of ranks. Not copied and not moved; close() before it is destroyed, on all
 /// ranks: what it would free, peers may still write to, so that a pool that was not closed leaks
 /// its memory instead.
@@ -69,9 +102,11 @@ class peer_pool {
   }
 
   /// Compares the options over all ranks, agrees on the blocks of a kernel, loads the kernels, and
-  /// sends a pattern through a channel both ways, with each protocol, to see it arrive.
-  /// Errors: unsupported (ranks; a grid that could not be resident), invalid_argument,
-  /// rank_mismatch (naming the option), timed_out, cuda_failed, those of the memory and of `ranks`.
+  /// sends a pattern through a channel both ways, with each protocol, to see it arrive. Not while a
+  /// stream is being captured, as prepare().
+  /// Errors: unsupported (ranks; a grid that could not be resident), invalid_argument (an option, a
+  /// capture), rank_mismatch (naming the option), timed_out, cuda_failed, those of the memory and
+  /// of `ranks`.
   status open(bootstrap_ref ranks, const pool_options& options) noexcept {
     if (open_) return failure(errc::invalid_argument, "pool", "is open already");
     const status began = begin(ranks, options);
@@ -88,9 +123,11 @@ class peer_pool {
   }
 
   /// Makes channels of these names, in the order of the names, whatever order they are given in.
-  /// Not while a stream is being captured.
-  /// Errors: invalid_argument (a name twice, too long, or prepared already), capacity_exceeded (64
-  /// channels), rank_mismatch (other names on another rank), those of the memory.
+  /// Not while a stream is being captured, of any mode: that is refused on all ranks. The capture
+  /// is lost, unless its stream is one that waits for the legacy stream.
+  /// Errors: invalid_argument (a name twice, too long, or prepared already; a capture),
+  /// capacity_exceeded (64 channels), rank_mismatch (other names on another rank), cuda_failed,
+  /// those of the memory and of `ranks`.
   status prepare(bootstrap_ref ranks, std::initializer_list<const char*> names) noexcept {
     return prepare(ranks, std::span(names.begin(), names.size()));
   }
@@ -105,6 +142,8 @@ class peer_pool {
     const status alike = compare(
         ranks, "prepare", {{"names", static_cast<index_t>(catalogue)}, {"channels", count_}});
     if (!alike.ok()) return alike;
+    const status uncaptured = detail::require_no_capture(ranks);
+    if (!uncaptured.ok()) return uncaptured;
     const int before = count_;
     status made{};
     for (std::size_t i = 0; i < names.size() && made.ok(); ++i) {
@@ -236,6 +275,9 @@ class peer_pool {
          {"table", options.table == nullptr ? 0 : static_cast<index_t>(hash_of(*options.table))},
          {"first_epoch", static_cast<index_t>(options.first_epoch)}});
     if (!alike.ok()) return alike;
+    // Before other memory is tried, which would not help.
+    const status uncaptured = detail::require_no_capture(ranks);
+    if (!uncaptured.ok()) return uncaptured;
     if (options.table != nullptr) {
       // The caller's need not outlive this call: channels are made later.
       table_ = *options.table;
