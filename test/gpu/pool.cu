@@ -27,10 +27,12 @@ constexpr auto two = log_base::two;
 
 constexpr int group_sizes[] = {1, 2, 3, 6, 8, 9, 16};
 
-// Three sets of types; what is drawn at run time costs nothing.
+// Four sets of types; what is drawn at run time costs nothing.
 using bf16_call = reduce_call<bf16, e>;
-using fp16_call = reduce_call<fp16, two, float, false, false, true, true, sentinel>;
-using fp32_call = reduce_call<float, e, bf16, true, true, true, true, nan_policy::propagate>;
+using fp16_call = reduce_call<fp16, two, float, false, false, key_counts::by_token, true, sentinel>;
+using fp32_call =
+    reduce_call<float, e, bf16, true, true, key_counts::by_token, true, nan_policy::propagate>;
+using sequence_call = reduce_call<bf16, e, float, false, true, key_counts::by_sequence>;
 
 pool_options options_for(index_t tokens, index_t heads, index_t row_bytes) {
   pool_options options;
@@ -83,6 +85,7 @@ std::string check_drawn(pool_rank& me, const pool_channel& channel, protocol how
     run.in_place = own.one_in(3);
     run.merged_in_place = std::is_same_v<Call, bf16_call> && own.one_in(3);
     run.past = own.one_in(3) ? 1 : 0;
+    run.sequences = i % 5;
     const index_t element = std::is_same_v<Call, fp32_call> ? 4 : 2;
     TRY(takes(channel, pool_operation::reduce_scatter, how, run.shape.tokens * run.shape.heads,
               run.shape.head_dim * element));
@@ -116,6 +119,37 @@ TEST_CASE(
     "pool: lse_reduce_scatter: the bits of the reference: fp32, LSE in bf16, head-major, NaN "
     "propagates") {
   check_reduce<fp32_call>(13);
+}
+TEST_CASE(
+    "pool: lse_reduce_scatter: the bits of the reference: keys told by sequence, padding behind "
+    "the "
+    "last") {
+  check_reduce<sequence_call>(14);
+}
+
+TEST_CASE("pool: rows behind the last sequence are empty, whatever stands there") {
+  for (const int ranks : {1, 2, 3}) {
+    CHECK(with_each_protocol(
+              ranks, options_for(8, 3, 128),
+              [](pool_rank& me, const pool_channel& channel, protocol) -> std::string {
+                reduce_run run{{me.size(), 8, 3, 64}, style::tiled};
+                run.sequences = 2;  // of two rows at most
+                me.memory.forget();
+                sequence_call call(me.memory, run, me.rank());
+                for (std::uint64_t seed = 151; seed < 155; ++seed) {
+                  TRY(check_calls(me, channel, seed, call));
+                  for (index_t t = 4; t < 8; ++t) {
+                    for (index_t h = 0; h < 3; ++h) {
+                      TRY_THAT(call.merged()(t, h) == -detail::infinity(), std::to_string(t));
+                      for (index_t d = 0; d < 64; ++d) {
+                        TRY_THAT(call.output()(t, h, d) == bf16{0}, std::to_string(t));
+                      }
+                    }
+                  }
+                }
+                return "";
+              }) == "");
+  }
 }
 
 TEST_CASE("pool: lse_reduce_scatter: the shapes that users have") {

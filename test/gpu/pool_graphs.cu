@@ -20,7 +20,7 @@ using namespace support;
 namespace {
 
 /// bf16, base e, merged LSE, counts of keys that are read on the device.
-using counted_call = reduce_call<bf16, log_base::e, float, false, true, true>;
+using counted_call = reduce_call<bf16, log_base::e, float, false, true, key_counts::by_token>;
 using query_call = gather_call<bf16>;
 using paired = paired_call<bf16, bf16>;
 

@@ -335,6 +335,7 @@ struct reduce_run {
   bool in_place = false;         ///< the output in place of this rank's part of the partial one
   bool merged_in_place = false;  ///< the merged LSE in place of this rank's LSE
   index_t past = 0;              ///< elements that pointers are off their alignment
+  index_t sequences = 3;         ///< by which keys are told, where they are
 
   std::string told() const {
     return std::to_string(shape.tokens) + " tokens, " + std::to_string(shape.heads) + " heads, " +
@@ -343,14 +344,18 @@ struct reduce_run {
            std::to_string(static_cast<int>(lse_style)) + " " +
            std::to_string(static_cast<int>(result_style)) + ", in place " +
            std::to_string(in_place) + std::to_string(merged_in_place) + ", past " +
-           std::to_string(past);
+           std::to_string(past) + ", sequences " + std::to_string(sequences);
   }
 };
 
+/// How a call is told how many keys a rank holds.
+enum class key_counts { none, by_token, by_sequence };
+
 /// One rank's part in an lse_reduce_scatter: its operands in a twin_memory, new ones for each seed,
-/// and what must come out. About one row in eight of a rank is empty, its payload is NaN.
+/// and what must come out. About one row in eight of a rank is empty, its payload is NaN. Of keys
+/// that are told by sequence one row at least is padding.
 template <class T, log_base Base = log_base::e, class Lse = float, bool HeadMajor = false,
-          bool Merged = true, bool Counts = false, bool Sink = false,
+          bool Merged = true, key_counts Counts = key_counts::none, bool Sink = false,
           class Policy = headwise::nan_policy::empty>
 class reduce_call {
  public:
@@ -369,7 +374,9 @@ class reduce_call {
         lses_layout_(plane::layout_of(run.lse_style, run.shape.tokens, run.shape.all_heads())),
         rows_(memory.take<T>("partial_output", rows_layout_.span_size(), run.past)),
         lses_(memory.take<Lse>("partial_lse", lses_layout_.span_size(), run.past)),
-        counts_(memory.take<std::int32_t>("valid", run.shape.tokens)),
+        counts_(memory.take<std::int32_t>("valid", by_sequence ? run.sequences : run.shape.tokens)),
+        starts_(memory.take<std::int32_t>("query_starts",
+                                          by_sequence ? run.sequences * starts_stride + 1 : 0)),
         sinks_(memory.take<float>("sink", run.shape.heads)) {
     const auto result_layout = rows_operand<T>::layout_of(run.result_style, run.shape.tokens,
                                                           run.shape.heads, run.shape.head_dim);
@@ -403,7 +410,6 @@ class reduce_call {
   headwise::view<float, typename plane_operand<float>::layout_type> merged() const {
     return merged_;
   }
-  std::int32_t* counts() const { return counts_; }
 
   /// New operands. Precondition: the copy of those before is complete.
   void fill(std::uint64_t seed) {
@@ -415,8 +421,8 @@ class reduce_call {
     const auto to =
         headwise::permute<headwise::axis::token, headwise::axis::head, headwise::axis::head_dim>(
             partial());
+    put_counts();
     for (index_t t = 0; t < run_.shape.tokens; ++t) {
-      counts_[t] = count_of(rank_, t);
       for (index_t h = 0; h < heads; ++h) {
         lse()(t, h) = lse_of(rank_, t, h);
         if (problem_.empty(rank_, t, h)) continue;
@@ -428,9 +434,9 @@ class reduce_call {
       sinks_[h] = sink_of(rank_ * run_.shape.heads + h);
   }
   /// The number of keys of a token on a rank, in place of what is drawn.
-  void set_counts(std::function<std::int32_t(int, index_t)> counts) { given_ = std::move(counts); }
-  void renew_counts() {
-    for (index_t t = 0; t < run_.shape.tokens; ++t) counts_[t] = count_of(rank_, t);
+  void set_counts(std::function<std::int32_t(int, index_t)> counts) {
+    static_assert(Counts == key_counts::by_token);
+    given_ = std::move(counts);
   }
   /// Poison where the results go; in place there is none.
   void forget_results() {
@@ -459,7 +465,7 @@ class reduce_call {
   template <class Executor, class Group>
   headwise::status over(const Executor& executor, Group& group,
                         std::span<std::byte> workspace) const {
-    static_assert(Merged && !Counts && !Sink);
+    static_assert(Merged && Counts == key_counts::none && !Sink);
     return headwise::lse_reduce_scatter<Base>(
         executor, group, memory_->there(headwise::view<const T, decltype(rows_layout_)>(partial())),
         memory_->there(headwise::view<const Lse, decltype(lses_layout_)>(lse())),
@@ -479,7 +485,7 @@ class reduce_call {
         packed_lses(all_lses.data(), shape.ranks, shape.tokens, shape.heads);
     for (index_t s = 0; s < shape.ranks; ++s) {
       for (index_t t = 0; t < shape.tokens; ++t) {
-        const bool no_keys = Counts && count_of(static_cast<int>(s), t) == 0;
+        const bool no_keys = Counts != key_counts::none && count_of(static_cast<int>(s), t) == 0;
         for (index_t h = 0; h < shape.heads; ++h) {
           const index_t head = rank_ * shape.heads + h;
           from_lses(s, t, h) = no_keys ? -std::numeric_limits<float>::infinity()
@@ -514,6 +520,10 @@ class reduce_call {
   }
 
  private:
+  static constexpr bool by_sequence = Counts == key_counts::by_sequence;
+  /// What lies between the boundaries is poison.
+  static constexpr index_t starts_stride = 2;
+
   rows_view partial() const { return {rows_, rows_layout_}; }
   headwise::view<Lse, typename plane::layout_type> lse() const { return {lses_, lses_layout_}; }
   auto merged_there() const {
@@ -523,12 +533,20 @@ class reduce_call {
       return headwise::none;
     }
   }
+  /// A view of the device's numbers along one axis.
+  template <class Axis>
+  auto numbers_there(const std::int32_t* data, index_t count, index_t stride = 1) const {
+    using along = headwise::layout<headwise::dim<Axis>>;
+    return memory_->there(
+        headwise::view<const std::int32_t, along>(data, along(headwise::dim<Axis>(count, stride))));
+  }
   auto valid_there() const {
-    if constexpr (Counts) {
-      return memory_->there(headwise::view<const std::int32_t,
-                                           headwise::layout<headwise::dim<headwise::axis::token>>>(
-          counts_, headwise::layout<headwise::dim<headwise::axis::token>>(
-                       headwise::dim<headwise::axis::token>(run_.shape.tokens, 1))));
+    if constexpr (by_sequence) {
+      return headwise::keys_by_sequence{
+          numbers_there<headwise::axis::sequence>(counts_, run_.sequences),
+          numbers_there<headwise::axis::sequence>(starts_, run_.sequences + 1, starts_stride)};
+    } else if constexpr (Counts == key_counts::by_token) {
+      return numbers_there<headwise::axis::token>(counts_, run_.shape.tokens);
     } else {
       return headwise::none;
     }
@@ -543,8 +561,37 @@ class reduce_call {
   }
   std::int32_t count_of(int rank, index_t token) const {
     if (given_) return given_(rank, token);
+    if constexpr (by_sequence) {
+      for (index_t s = 0; s < run_.sequences; ++s) {
+        if (start_of(s) <= token && token < start_of(s + 1)) return drawn_count(rank, s);
+      }
+      return 0;
+    } else {
+      return drawn_count(rank, token);
+    }
+  }
+  /// Of a token, or of a sequence.
+  std::int32_t drawn_count(int rank, index_t of) const {
     constexpr std::int32_t some[] = {0, 1, 5, 70};
-    return some[mixed(problem_.seed, {rank, token, -7}) % 4];
+    return some[mixed(problem_.seed, {rank, of, -7}) % 4];
+  }
+  /// The first row of a sequence, on all ranks; one may have no rows.
+  index_t start_of(index_t sequence) const {
+    index_t start = 0;
+    for (index_t s = 0; s < sequence; ++s) {
+      start += static_cast<index_t>(mixed(problem_.seed, {s, -11}) % 3);
+    }
+    return run_.shape.tokens == 0 ? 0 : headwise::detail::lesser(start, run_.shape.tokens - 1);
+  }
+  void put_counts() {
+    if constexpr (by_sequence) {
+      for (index_t s = 0; s < run_.sequences; ++s) counts_[s] = drawn_count(rank_, s);
+      for (index_t s = 0; s <= run_.sequences; ++s) {
+        starts_[s * starts_stride] = static_cast<std::int32_t>(start_of(s));
+      }
+    } else {
+      for (index_t t = 0; t < run_.shape.tokens; ++t) counts_[t] = count_of(rank_, t);
+    }
   }
   float sink_of(index_t head) const {
     const std::uint64_t bits = mixed(problem_.seed, {head, -9});
@@ -573,7 +620,8 @@ class reduce_call {
   typename plane::layout_type lses_layout_;
   T* rows_;
   Lse* lses_;
-  std::int32_t* counts_;
+  std::int32_t* counts_;  // of each token, or of each sequence
+  std::int32_t* starts_;
   float* sinks_;
   result_view output_;
   headwise::view<float, typename plane_operand<float>::layout_type> merged_;
