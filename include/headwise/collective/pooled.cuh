@@ -3,6 +3,7 @@
 #pragma once
 
 #include <headwise/collective/all_gather_heads.hpp>
+#include <headwise/collective/entry.hpp>
 #include <headwise/collective/lse_reduce_scatter.hpp>
 #include <headwise/kernel/lse_combine.cuh>
 #include <headwise/kernel/materialize.cuh>
@@ -12,30 +13,7 @@
 
 namespace headwise::inline v0 {
 
-/// What a verb takes. The kernels read any strides; `strict` is for callers who also hand their
-/// operands to pools that do not, and want to hear it here.
-enum class entry : std::uint8_t {
-  strided,
-  strict,  ///< operands without gaps only: not_contiguous, or an error of the compiler
-};
-
 namespace detail {
-
-/// Errors: not_contiguous. A type that always has gaps does not compile.
-template <entry Entry, class View>
-constexpr status check_entry([[maybe_unused]] const char* operand,
-                             [[maybe_unused]] const View& what) noexcept {
-  if constexpr (Entry == entry::strict && !is_none<View>) {
-    static_assert(
-        View::layout_type::static_contiguity() != contiguity::never,
-        "headwise: strict entry: an operand of this type always has gaps; materialize it, "
-        "or take entry::strided");
-    if (!what.is_contiguous()) {
-      return failure(errc::not_contiguous, operand, "must be contiguous");
-    }
-  }
-  return {};
-}
 
 /// What a gather asks of one of its operands. Errors: those of check_gather(), unsupported.
 template <class Local, class Gathered>
