@@ -179,9 +179,10 @@ std::string as_nccl(const rank_context& context) {
   return as_process(context, "calls-nccl", equals_nccl);
 }
 
-/// Rank 1 is gone in the middle of it: those that are left hear so in time.
-std::string one_ends(const rank_context& context) {
-  return as_process(context, "calls-end", [](pool_rank& me, const rank_context&) -> std::string {
+/// Rank 1 is killed in the middle of it: those that are left hear so in time.
+constexpr int killed_rank = 1;
+std::string one_is_killed(const rank_context& context) {
+  return as_process(context, "calls-killed", [](pool_rank& me, const rank_context&) -> std::string {
     const protocol_table table = protocol_table::only(protocol::ll);
     pool_options options = options_for(table);
     options.timeout = std::chrono::milliseconds(200);
@@ -192,9 +193,9 @@ std::string one_ends(const rank_context& context) {
     me.memory.forget();
     reduce call(me.memory, {{me.size(), 4, 3, 64}}, me.rank());
     for (std::uint64_t i = 0; i < 4; ++i) TRY(check_calls(me, channel, 980 + i, call));
-    if (me.rank() == 1) {
-      std::fflush(stdout);
-      _exit(0);  // as a process that was killed: nothing is closed, nobody is told
+    if (me.rank() == killed_rank) {
+      kill(getpid(), SIGKILL);  // nothing is closed, nobody is told
+      return "is still there";
     }
     call.fill(990);
     TRY_CUDA(me.memory.upload(me.stream));
@@ -204,7 +205,7 @@ std::string one_ends(const rank_context& context) {
     TRY_CUDA(cudaStreamSynchronize(me.stream));
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     const status is = channel.state();
-    TRY_THAT(is.code == errc::timed_out && is.got == 1, sentence(is));
+    TRY_THAT(is.code == errc::timed_out && is.got == killed_rank, sentence(is));
     TRY_THAT(took.count() < 230, std::to_string(took.count()) + " ms");
     TRY_CUDA(me.memory.fetch(me.stream));
     TRY_CUDA(cudaStreamSynchronize(me.stream));
@@ -239,7 +240,7 @@ std::string on_one_gpu(const rank_context& context) {
 const register_rank_work works[] = {{"pool_calls_ipc", through_ipc},
                                     {"pool_calls_host", through_host},
                                     {"pool_calls_nccl", as_nccl},
-                                    {"pool_one_ends", one_ends},
+                                    {"pool_one_is_killed", one_is_killed},
                                     {"pool_on_one_gpu", on_one_gpu}};
 
 }  // namespace
@@ -272,9 +273,9 @@ TEST_CASE("pool: the bits of the verb over NCCL, with each protocol") {
   if (!has_gpus(2)) return;
   CHECK(on_processes("pool_calls_nccl", 2) == "");
 }
-TEST_CASE("pool: a process that is gone is named in time by those that are left") {
+TEST_CASE("pool: a process that is killed is named in time by those that are left") {
   if (!has_gpus(2)) return;
-  CHECK(on_processes("pool_one_ends", 2) == "");
+  CHECK(on_processes("pool_one_is_killed", 2, 90, killed_rank) == "");
 }
 TEST_CASE("pool: processes that share a GPU are refused a pool, at once") {
   CHECK(on_processes("pool_on_one_gpu", 2) == "");

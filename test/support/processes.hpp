@@ -101,15 +101,21 @@ inline std::string run_rank(const std::string& name, rank_context me, const std:
 }
 
 /// Runs a registered work on `ranks` processes of this program; what the first of them that is not
-/// content says, or nothing. Processes that are still there after `seconds` are ended.
-inline std::string on_processes(const char* name, int ranks, int seconds = 90) {
+/// content says, or nothing. Processes that are still there after `seconds` are ended. Rank
+/// `killed`, if there is one, must end by SIGKILL; of the others that is a failure, as any signal
+/// is.
+inline std::string on_processes(const char* name, int ranks, int seconds = 90, int killed = -1) {
   const std::string file =
       (std::filesystem::temp_directory_path() /
        ("headwise-" + std::to_string(getpid()) + "-" + name + "-" + std::to_string(ranks)))
           .string();
   std::filesystem::remove(file);
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
-  std::vector<pid_t> running;
+  struct rank_process {
+    int rank;
+    pid_t id;
+  };
+  std::vector<rank_process> running;
   for (int r = 0; r < ranks; ++r) {
     const std::string words[] = {program,           "--rank-work",         name,
                                  std::to_string(r), std::to_string(ranks), file};
@@ -118,21 +124,27 @@ inline std::string on_processes(const char* name, int ranks, int seconds = 90) {
     arguments.push_back(nullptr);
     pid_t process = 0;
     if (posix_spawn(&process, program.c_str(), nullptr, nullptr, arguments.data(), environ) != 0) {
-      for (const pid_t other : running) {
-        kill(other, SIGKILL);
-        waitpid(other, nullptr, 0);
+      for (const rank_process& other : running) {
+        kill(other.id, SIGKILL);
+        waitpid(other.id, nullptr, 0);
       }
       return "a process did not start";
     }
-    running.push_back(process);
+    running.push_back({r, process});
   }
   std::string wrong;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   while (!running.empty()) {
     for (std::size_t i = 0; i < running.size();) {
       int status = 0;
-      if (waitpid(running[i], &status, WNOHANG) == running[i]) {
-        if (status != 0 && wrong.empty()) wrong = "a rank failed";
+      if (waitpid(running[i].id, &status, WNOHANG) == running[i].id) {
+        const bool as_it_must = running[i].rank == killed
+                                    ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
+                                    : status == 0;
+        if (!as_it_must && wrong.empty()) {
+          wrong = "rank " + std::to_string(running[i].rank) + " failed";
+          if (WIFSIGNALED(status)) wrong += ", by signal " + std::to_string(WTERMSIG(status));
+        }
         running.erase(running.begin() + static_cast<std::ptrdiff_t>(i));
       } else {
         ++i;
@@ -140,9 +152,9 @@ inline std::string on_processes(const char* name, int ranks, int seconds = 90) {
     }
     if (!wrong.empty() || std::chrono::steady_clock::now() > deadline) {
       if (wrong.empty()) wrong = "ranks were still there after the time limit";
-      for (const pid_t process : running) {
-        kill(process, SIGKILL);
-        waitpid(process, nullptr, 0);
+      for (const rank_process& left : running) {
+        kill(left.id, SIGKILL);
+        waitpid(left.id, nullptr, 0);
       }
       running.clear();
     }
