@@ -22,9 +22,11 @@ struct launch_shape {
   unsigned blocks = 0;  ///< none: nothing is launched
   unsigned peers = 1;   ///< the grid's second dimension
   unsigned threads = 0;
-  unsigned lanes = 32;     ///< neighbouring threads that share a row
-  int vector_bytes = 16;   ///< of a load or store
-  bool rows_in_y = false;  ///< a block has the dimensions lanes, rows
+  unsigned lanes = 32;        ///< neighbouring threads that share a row
+  int vector_bytes = 16;      ///< of a load or store
+  bool rows_in_y = false;     ///< a block has the dimensions lanes, rows
+  unsigned shared_bytes = 0;  ///< that the launch gives a block
+  bool together = false;      ///< all blocks run at the same time (a cooperative launch)
 };
 
 /// Where a kernel goes, and when it may start.
@@ -80,12 +82,18 @@ status launch(const char* name, void (*kernel)(Parameters...), const launch_shap
   config.gridDim = dim3(shape.blocks, shape.peers);
   config.blockDim =
       shape.rows_in_y ? dim3(shape.lanes, shape.threads / shape.lanes) : dim3(shape.threads);
+  config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = where.stream;
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &overlap;
-  config.numAttrs = where.overlap && waits_for_predecessor(kernel) ? 1 : 0;
+  cudaLaunchAttribute attributes[2] = {};
+  config.attrs = attributes;
+  if (where.overlap && waits_for_predecessor(kernel)) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.together) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
+    attributes[config.numAttrs++].val.cooperative = 1;
+  }
   return cuda_status(
       cudaLaunchKernelEx(&config, kernel, Parameters(std::forward<Arguments>(arguments))...), name);
 }
