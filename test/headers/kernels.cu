@@ -6,6 +6,7 @@
 
 #include <headwise/executor/cuda_executor.cuh>
 #include <headwise/kernel/localize_topk.cuh>
+#include <headwise/kernel/mla_decode.cuh>
 
 using namespace headwise;
 
@@ -74,6 +75,26 @@ status localized() {
       some<on_device<std::int32_t, along<axis::token>>>(), nullptr);
 }
 
+// A decode step has a kernel for each number of rows. By a table into a head-major view, and by a
+// list out of fp8 into a tile.
+template <class Output, class Lse>
+status decoded_by_table() {
+  using record = kv_bf16<512, 64>;
+  return kernel::mla_decode(
+      some<on_device<const bf16, any_rows>>(), some<paged_kv<record, memory_space::device>>(),
+      some<on_device<const std::int32_t, layout<dim<axis::sequence>, dim<axis::page>>>>(),
+      some<on_device<const std::int32_t, along<axis::sequence>>>(), {}, some<Output>(), some<Lse>(),
+      {}, nullptr);
+}
+template <class Output, class Lse>
+status decoded_by_list() {
+  using record = kv_fp8_ds_mla<512, 64>;
+  return kernel::mla_decode_sparse(
+      some<on_device<const bf16, any_rows>>(), some<paged_kv<record, memory_space::device>>(),
+      some<on_device<const std::int32_t, layout<dim<axis::token>, dim<axis::key>>>>(), 1.0,
+      some<Output>(), some<Lse>(), {}, nullptr);
+}
+
 // Where the shards of a combine can be.
 template <class T, class Lse, class Valid>
 using own_of = shard<on_device<const T, any_rows>, on_device<const Lse, any_lses>, Valid>;
@@ -122,6 +143,9 @@ const call calls[] = {
 
     localized<std::int32_t, std::int32_t>,
     localized<std::int64_t, std::int64_t>,
+
+    decoded_by_table<on_device<bf16, head_major_rows>, on_device<lse<e>, any_lses>>,
+    decoded_by_list<on_device<bf16, tile_rows>, on_device<lse<two>, tile_lses>>,
 };
 
 }  // namespace every_kernel

@@ -57,15 +57,15 @@ struct mla_shape {
   static_assert(Record::latent % 64 == 0 && Record::rope % 64 == 0,
                 "headwise: mla_decode: latent and rope are multiples of 64");
 
+  static constexpr bool quantised = is_quantised<Record>;
   static constexpr int tiles = Tiles;
   static constexpr int rows = 8 * Tiles;
   static constexpr int rows_of_warp = Tiles;  ///< that a warp weighs
   /// Of the query while it is scored; else in shared memory.
-  static constexpr bool query_in_registers = Tiles <= 2;
+  static constexpr bool query_in_registers = Tiles <= (quantised ? 1 : 2);
   static constexpr int latent = static_cast<int>(Record::latent);
   static constexpr int rope = static_cast<int>(Record::rope);
   static constexpr int head_dim = latent + rope;
-  static constexpr bool quantised = is_quantised<Record>;
   static constexpr bool bulk = Bulk && has_bulk_copy;
 
   static constexpr int latent_steps = latent / mla_splits / 16;
