@@ -33,8 +33,8 @@
 // numerics  products of bf16 in fp32 (e4m3 numbers are bf16 numbers, and their scales are applied
 // to
 //           the products); weights are rounded to bf16, their sum is not; parts are merged in fp32
-//           by the steps of lse/partial.hpp. A NaN in a key reaches the rows that see it, and with
-//           several query tokens those of the same sequence that do not see it yet
+//           by the steps of lse/partial.hpp. A NaN in a key reaches the rows that see it and no
+//           other
 
 namespace headwise::inline v0 {
 
@@ -498,6 +498,8 @@ __device__ void attend(const Operands& call, const mla_share& share, int group, 
         }
       }
     } else {
+      // Where all rows of a unit see the same keys, none is in the way of another.
+      const int seen_by_all = call.query_tokens > 1 ? call.keys.bound(length, 0) : INT32_MAX;
       wait();
       score_tile<Shape>(query, shared, stage_at(ring.stage), nullptr);
       meet();
@@ -516,9 +518,13 @@ __device__ void attend(const Operands& call, const mla_share& share, int group, 
           release(current);
         }
         if (i + 1 < count) {
-          rescale = meet_or(softmax.weigh_tile(
+          const bool rose = softmax.weigh_tile(
               shared, (from + i + 1) * mla_keys,
-              shared + Shape::present_at + ring.stage * mla_bringers, nullptr, call.scale));
+              shared + Shape::present_at + ring.stage * mla_bringers, nullptr, call.scale);
+          if ((from + i + 2) * mla_keys > seen_by_all) {
+            clear_broken_values<Shape>(stage_at(ring.stage));
+          }
+          rescale = meet_or(rose);
         }
       }
     }

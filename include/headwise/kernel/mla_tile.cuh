@@ -585,6 +585,30 @@ struct mla_softmax {
   }
 };
 
+/// Sets the values of keys that are not finite to zero, when they have been scored: rows that see
+/// such a key are NaN by its score, and for the others zero times NaN would be NaN.
+template <class Shape>
+__device__ void clear_broken_values(std::byte* tile) noexcept {
+  constexpr int keys_of_warp = mla_keys / mla_warps;
+  const unsigned lane = threadIdx.x % 32;
+  const auto is_broken = [](unsigned pair) {
+    return (pair & 0x7f80u) == 0x7f80u || (pair & 0x7f800000u) == 0x7f800000u;
+  };
+  for (int k = 0; k < keys_of_warp; ++k) {
+    auto* const row = reinterpret_cast<uint4*>(
+        tile + (static_cast<int>(threadIdx.x / 32) * keys_of_warp + k) * Shape::pitch);
+    bool broken = false;
+    for (unsigned c = lane; c < Shape::latent / 8; c += 32) {
+      const uint4 eight = row[c];
+      broken = broken || is_broken(eight.x) || is_broken(eight.y) || is_broken(eight.z) ||
+               is_broken(eight.w);
+    }
+    if (__any_sync(0xffffffffu, broken) == 0) continue;
+    for (unsigned c = lane; c < Shape::latent / 8; c += 32) row[c] = uint4{};
+  }
+  if constexpr (Shape::bulk) fence_for_bulk_copy();
+}
+
 // ---- values -----------------------------------------------------------------------------------
 
 /// Weighted sums of a warp's columns.
