@@ -94,8 +94,8 @@ struct table_keys {
                   most);
   }
   __device__ int length_of(int unit) const noexcept {
-    return static_cast<int>(lesser(static_cast<index_t>(element_of(lengths, index_t{unit})),
-                                   index_t{INT32_MAX - mla_keys}));
+    return static_cast<int>(clamp(static_cast<index_t>(element_of(lengths, index_t{unit})),
+                                  index_t{0}, index_t{INT32_MAX - mla_keys}));
   }
   /// Keys of this rank that the last row of the unit sees.
   __device__ int count(int length) const noexcept { return local_length(length); }

@@ -522,7 +522,9 @@ struct mla_softmax {
       const float* const at = products + (first + i) * Shape::product_pitch + lane;
       constexpr int next = Shape::rows * Shape::product_pitch;
       scores[i] = ((at[0] + at[next]) + (at[2 * next] + at[3 * next])) * scale;
-      seen[i] = here && first_key + lane < bounds[i];
+      // A score of -inf weighs nothing, also while there is no other to be below of.
+      seen[i] =
+          here && first_key + lane < bounds[i] && float_bits(scores[i]) != float_bits(-infinity());
       tops[i] = from_ordered_bits(
           __reduce_max_sync(0xffffffffu, ordered_bits(seen[i] ? scores[i] : -infinity())));
     }
@@ -577,11 +579,17 @@ struct mla_softmax {
     }
     if (lane >= Shape::rows_of_warp) return;
     const bool empty = total_of_lane == 0.0f;
+    // By a score that is NaN or +inf. What follows takes numbers from 1 on.
+    const bool broken = !is_finite(total_of_lane);
+    const float total = empty || broken ? 1.0f : total_of_lane;
     const int row = first_row() + lane;
-    reinterpret_cast<float*>(shared + Shape::factor_at)[row] =
-        empty ? 0.0f : reciprocal(total_of_lane);
-    reinterpret_cast<float*>(shared + Shape::lse_at)[row] =
-        empty ? -infinity() : add_log2(highest_of_lane, total_of_lane);
+    reinterpret_cast<float*>(shared + Shape::factor_at)[row] = broken  ? canonical_nan()
+                                                               : empty ? 0.0f
+                                                                       : reciprocal(total);
+    reinterpret_cast<float*>(shared + Shape::lse_at)[row] = broken ? canonical_nan()
+                                                            : empty
+                                                                ? -infinity()
+                                                                : add_log2(highest_of_lane, total);
   }
 };
 
