@@ -69,7 +69,7 @@ problem<fp8> without_query(std::vector<std::int32_t> lengths, index_t heads, std
 // ---- against the reference --------------------------------------------------------------------
 
 TEST_CASE("mla_decode kernel: what the reference says: fp8 with any scales, bf16, base e") {
-  check_steps<fp8, bf16, e, std::int32_t>("fp8, bf16", {1, 2, 4}, 401);
+  check_steps<fp8, bf16, e, std::int32_t>("fp8, bf16", {1, 4}, 401);
 }
 TEST_CASE("mla_decode kernel: what the reference says: fp8 with any scales, fp32, base two") {
   check_steps<fp8, float, two, std::int32_t>("fp8, fp32", {3}, 402);

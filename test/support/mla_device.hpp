@@ -157,10 +157,10 @@ inline deviation compare(const answers& got, const answers& truth) {
   return found;
 }
 
-/// Weights are rounded to bf16, off by 2^-9 at most, and the output to its type. The one row that
-/// is furthest off is so by little more than all of them together.
+/// Weights are rounded to bf16, off by 2^-9 at most, and the output to its type. The query token
+/// that is furthest off is so by little more than all of them together.
 template <class Element>
-inline constexpr double output_bound = sizeof(Element) == 4 ? 2.1e-3 : 2.5e-3;
+inline constexpr double output_bound = sizeof(Element) == 4 ? 2.1e-3 : 2.6e-3;
 inline constexpr double output_bound_of_token = 3e-3;
 inline constexpr double lse_bound = 1e-5;
 
