@@ -739,7 +739,7 @@ status check_mla_device(const paged_kv<Record, Space>& kv, const mla_device& dev
   });
 }
 
-/// Errors: invalid_argument, for what would leave 32 bits.
+/// Errors: unsupported, for what would leave 32 bits.
 constexpr status check_mla_counts(index_t units, index_t rows) noexcept {
   constexpr index_t most = INT32_MAX - mla_block_threads;
   if (units > most) {
@@ -835,7 +835,8 @@ namespace kernel {
 /// times that.
 ///
 /// The workspace is set to zero once, before its first use; calls of all shapes may share it, one
-/// after the other. Calls that may run at the same time have one each.
+/// after the other. Calls that may run at the same time have one each. After a kernel that was
+/// aborted it is set to zero again.
 /// Errors: cuda_failed.
 template <kv_record Record>
 result<index_t> mla_decode_bytes(index_t rows, const mla_launch& how = {}) noexcept {

@@ -54,8 +54,8 @@ template <kv_record Record, int Tiles, bool Bulk = true>
 struct mla_shape {
   using record = Record;
   static_assert(Tiles >= 1 && 8 * Tiles <= mla_most_rows);
-  static_assert(Record::latent % 64 == 0 && Record::rope % 64 == 0,
-                "headwise: mla_decode: latent and rope are multiples of 64");
+  static_assert(Record::latent % 128 == 0 && Record::rope % 64 == 0,
+                "headwise: mla_decode: latent is a multiple of 128, rope of 64");
 
   static constexpr bool quantised = is_quantised<Record>;
   static constexpr int tiles = Tiles;
