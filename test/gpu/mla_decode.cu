@@ -601,13 +601,7 @@ TEST_CASE("mla_decode kernel: NaN and infinities behind the last token and in ot
     const answers truth = reference_answers(step, cache);
     check_close<float>(decode<float>(step, cache), truth);  // all NaN
     // The same with infinities: of each record that is no token's.
-    std::vector<bool> live(at(cache.page_count * page_size));
-    for (index_t s = 0; s < step.sequences(); ++s) {
-      for (index_t i = 0; i < step.lengths[at(s)]; ++i) {
-        const index_t page = cache.table[at(s * cache.table_stride + i / page_size)];
-        live[at(page * page_size + i % page_size)] = true;
-      }
-    }
+    const std::vector<bool> live = mla_test::live_slots(step, cache);
     const std::uint16_t infinite = 0x7f80;
     for (index_t slot = 0; slot < cache.page_count * page_size; ++slot) {
       if (live[at(slot)]) continue;
@@ -1048,11 +1042,7 @@ TEST_CASE("mla_decode kernel: a wrong call says what the reference says and writ
         },
         0);
     CHECK(said.code == expected.code);
-    CHECK(std::string(said.operand) == expected.operand);
-    CHECK(std::string(said.message) == expected.message);
-    CHECK(said.got == expected.got);
-    CHECK(said.expected == expected.expected);
-    CHECK(std::string(said.axis) == expected.axis);
+    CHECK(support::sentence(said) == support::sentence(expected));
   };
   using one = arguments&;
   for (const double scale : {0.0, -1.0, std::nan(""), infinity}) {

@@ -240,13 +240,7 @@ TEST_CASE("mla_decode kernel: records of fp8 that are no tokens, of any bits") {
     auto cache = step.cache(unsharded, page_size, 16, 470);
     const answers truth = reference_answers(step, cache);
     check_close<bf16>(decode<bf16>(step, cache), truth);  // all NaN
-    std::vector<bool> live(at(cache.page_count * page_size));
-    for (index_t s = 0; s < step.sequences(); ++s) {
-      for (index_t i = 0; i < step.lengths[at(s)]; ++i) {
-        const index_t page = cache.table[at(s * cache.table_stride + i / page_size)];
-        live[at(page * page_size + i % page_size)] = true;
-      }
-    }
+    const std::vector<bool> live = mla_test::live_slots(step, cache);
     // Numbers with scales that are infinite, rope that is.
     const float infinite = std::numeric_limits<float>::infinity();
     const std::uint16_t infinite_bf16 = 0x7f80;

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 #pragma once
 
+#include <headwise/core/instructions.cuh>
 #include <headwise/core/launch.cuh>
 #include <headwise/plan/shards.hpp>
 
@@ -22,8 +23,6 @@
 namespace headwise::inline v0 {
 
 namespace detail {
-
-inline constexpr unsigned whole_warp = 0xffffffffu;
 
 /// What the merged LSE of a row is made of.
 struct merged_row {
@@ -86,32 +85,6 @@ __device__ merged_row combine_weights_of_warp(int n, float mine, const Policy& p
   }
   weight_of_lane = mul_rn(weight, reciprocal(row.sum));
   return row;
-}
-
-/// Elements of one vector, as numbers, with the instructions of the device. A NaN may come out with
-/// other bits than on the host; every NaN ends as the one canonical one.
-template <class T>
-__device__ float number_of(unsigned bits) noexcept {
-  if constexpr (element_kind_of<T> == element_kind::f32) {
-    return bit_cast<float>(bits);
-  } else if constexpr (element_kind_of<T> == element_kind::bf16) {
-    return bf16_to_float(static_cast<std::uint16_t>(bits));
-  } else {
-    float value;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(static_cast<std::uint16_t>(bits)));
-    return value;
-  }
-}
-/// Two numbers as the elements of one word, the first in its low half; a NaN becomes 0x7fff.
-template <class T>
-__device__ unsigned rounded_pair(float first, float second) noexcept {
-  unsigned word;
-  if constexpr (element_kind_of<T> == element_kind::bf16) {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
-  } else {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
-  }
-  return word;
 }
 
 /// `Columns` neighbouring elements of a row, in as few words as they take.

@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 #pragma once
 
-#include <headwise/kernel/mla_tile.cuh>
+#include <headwise/kernel/mla_decode_tile.cuh>
 #include <headwise/plan/mla_call.hpp>
 #include <headwise/plan/mla_split.hpp>
 #include <headwise/plan/operands.hpp>
@@ -15,23 +15,19 @@
 
 // Decode attention of absorbed MLA over a paged cache, in one launch: partial output and LSE.
 //
-// template  Shape: the record of the cache and how many rows of the query a block takes; the base
-// of
+// template  Shape: the record of the cache, how many rows of the query a block takes; the base of
 //           the LSE; the views' types, whose static strides the compiler folds in
 // grid      no more blocks than multiprocessors: `blocks` neighbours, which share out the rows of a
 //           sequence (query tokens times heads, up to 32 a block), times groups, which share out
 //           the tiles of all sequences: plan/mla_split.hpp. Every block finds its share from the
 //           lengths
-// block     8 warps that compute and 4 that bring tiles: kernel/mla_tile.cuh. While a tile is added
-//           up the next is scored, and those behind it are on their way
+// block     8 warps that compute and 4 that bring tiles: kernel/mla_decode_tile.cuh. While a tile
+//           is added up the next is scored, and those behind it are on their way
 // merge     a sequence that several groups have parts of is put together by those same blocks, each
 //           a share of it, as soon as all parts are there. They wait for each other, which is why
 //           the launch is a cooperative one
-// in, out   views of any strides. Of the cache nothing is read but the records of keys that some
-// row
-//           sees
-// numerics  products of bf16 in fp32 (e4m3 numbers are bf16 numbers, and their scales are applied
-// to
+// in, out   views of any strides. Of the cache nothing is read but records of keys that a row sees
+// numerics  products of bf16 in fp32 (e4m3 numbers are bf16 numbers; their scales are applied to
 //           the products); weights are rounded to bf16, their sum is not; parts are merged in fp32
 //           by the steps of lse/partial.hpp. A NaN in a key reaches the rows that see it and no
 //           other
@@ -103,9 +99,6 @@ struct table_keys {
   __device__ int bound(int length, int j) const noexcept {
     return local_length(length - query_tokens + 1 + j);
   }
-  __device__ static int tiles(int count) noexcept {
-    return count <= mla_keys ? 1 : (count - 1) / mla_keys + 1;
-  }
   /// What is no page comes as -1.
   __device__ int named(int unit, int key) const noexcept {
     return name_in_32_bits(
@@ -137,9 +130,6 @@ struct listed_keys {
   }
   __device__ static int count(int length) noexcept { return length; }
   __device__ static int bound(int length, int) noexcept { return length; }
-  __device__ static int tiles(int count) noexcept {
-    return count <= mla_keys ? 1 : (count - 1) / mla_keys + 1;
-  }
   __device__ name_type named(int unit, int key) const noexcept {
     return element_of(slots, index_t{unit}, index_t{key});
   }
@@ -179,6 +169,11 @@ struct mla_operands {
   int stages;
   int query_width;  ///< bytes of the query that can be read at a time
   mla_workspace workspace;
+
+  /// Query token and head of a row of a block.
+  __device__ row_place place_of(int block, int row) const noexcept {
+    return heads.place(static_cast<std::uint32_t>(block * rows_of_block + row));
+  }
 };
 
 /// A group's share of the tiles of all units.
@@ -204,7 +199,7 @@ __device__ const mla_share& find_share(const Keys& keys, int group, int groups, 
   int length = 0;
   for (int u = from; u < to; ++u) {
     length = keys.length_of(u);
-    mine += keys.tiles(keys.count(length));
+    mine += mla_tiles(keys.count(length));
   }
   index_t before = 0;
   index_t all = mine;
@@ -219,7 +214,7 @@ __device__ const mla_share& find_share(const Keys& keys, int group, int groups, 
       index_t first = before;
       for (;; ++u) {
         if (of_thread > 1) length = keys.length_of(u);
-        const int tiles = keys.tiles(keys.count(length));
+        const int tiles = mla_tiles(keys.count(length));
         if (begin < first + tiles) break;
         first += tiles;
       }
@@ -264,8 +259,8 @@ __device__ void weigh_parts(int parts, int first_row, int last_row, float* weigh
       poisoned = poisoned || policy.is_poison(value);
       if (value > highest) highest = value;
     }
-    poisoned = __any_sync(0xffffffffu, poisoned) != 0;
-    highest = from_ordered_bits(__reduce_max_sync(0xffffffffu, ordered_bits(highest)));
+    poisoned = __any_sync(whole_warp, poisoned) != 0;
+    highest = from_ordered_bits(__reduce_max_sync(whole_warp, ordered_bits(highest)));
     const bool empty = highest == -infinity();
     float sum = 0.0f;
 #pragma unroll
@@ -274,7 +269,7 @@ __device__ void weigh_parts(int parts, int first_row, int last_row, float* weigh
       sum += value;
     }
 #pragma unroll
-    for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, other);
+    for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(whole_warp, sum, other);
     const float by = poisoned ? canonical_nan() : empty ? 0.0f : reciprocal(sum);
 #pragma unroll
     for (int k = 0; k < most; ++k) {
@@ -310,9 +305,6 @@ __device__ void merge_parts(const Operands& call, const waiting_part& own, int b
   const int first_tile = from / vectors_of_tile;
   const int last_tile = to > from ? (to - 1) / vectors_of_tile + 1 : first_tile;
   const index_t first_token = index_t{own.unit} * call.query_tokens;
-  const auto output_place = [&](int row) {
-    return call.heads.place(static_cast<std::uint32_t>(block * call.rows_of_block + row));
-  };
   auto* const sums = reinterpret_cast<float4*>(shared + Shape::products_at);
   auto* const weights = reinterpret_cast<float*>(sums + mla_threads);
   weigh_parts<Base>(
@@ -322,7 +314,7 @@ __device__ void merge_parts(const Operands& call, const waiting_part& own, int b
       },
       [&](int row, float value) {
         if (row / 8 * vectors_of_tile < from) return;
-        const row_place at = output_place(row);
+        const row_place at = call.place_of(block, row);
         store_lse<Base>(call.lse, first_token + at.outer, at.inner, value);
       });
   meet();
@@ -379,7 +371,7 @@ __device__ void merge_parts(const Operands& call, const waiting_part& own, int b
     const int column = mla_sums<Shape>::column_of(vector);
     const auto store = [&](int r, float left, float right) {
       if (r >= rows) return;
-      const row_place at = output_place(r);
+      const row_place at = call.place_of(block, r);
       element_of(call.output, first_token + at.outer, at.inner, index_t{column}) =
           rounded_to<element>(left);
       element_of(call.output, first_token + at.outer, at.inner, index_t{column + 8}) =
@@ -416,12 +408,7 @@ __device__ void attend(const Operands& call, const mla_share& share, int group, 
   const auto stage_at = [&](int stage) {
     return shared + Shape::stages_at + stage * Shape::stage_bytes;
   };
-  const int first_row = block * call.rows_of_block;
-  const int rows = lesser(call.rows - first_row, call.rows_of_block);
-  const auto place_of = [&](int row) {
-    return call.heads.place(static_cast<std::uint32_t>(first_row + row));
-  };
-  const index_t end = share.end;
+  const int rows = lesser(call.rows - block * call.rows_of_block, call.rows_of_block);
 
   mla_query<Shape> query;
   mla_softmax<Shape> softmax;
@@ -432,24 +419,25 @@ __device__ void attend(const Operands& call, const mla_share& share, int group, 
   int unit = share.unit;
   int length = share.length;
   index_t first = share.first;
-  for (index_t at = share.begin; at < end;) {
-    const int unit_tiles = call.keys.tiles(call.keys.count(length));
+  for (index_t at = share.begin; at < share.end;) {
+    const int unit_tiles = mla_tiles(call.keys.count(length));
     const int from = static_cast<int>(at - first);
-    const int to = static_cast<int>(lesser(index_t{unit_tiles}, end - first));
+    const int to = static_cast<int>(lesser(index_t{unit_tiles}, share.end - first));
     const int count = to - from;
     const index_t first_token = index_t{unit} * call.query_tokens;
 
     query.load(
         [&](int r) -> const std::uint16_t* {
           if (r >= rows) return nullptr;
-          const row_place row = place_of(r);
+          const row_place row = call.place_of(block, r);
           return reinterpret_cast<const std::uint16_t*>(
               row_of(call.query, first_token + row.outer, row.inner).data);
         },
         call.query.template stride<axis::head_dim>(), call.query_width, shared);
     if (tid < Shape::rows) {
       reinterpret_cast<int*>(shared + Shape::bounds_at)[tid] =
-          tid < rows ? call.keys.bound(length, static_cast<int>(place_of(tid).outer)) : 0;
+          tid < rows ? call.keys.bound(length, static_cast<int>(call.place_of(block, tid).outer))
+                     : 0;
     }
     sums.clear();
     meet();
@@ -538,12 +526,12 @@ __device__ void attend(const Operands& call, const mla_share& share, int group, 
       sums.store(
           [&](int r) -> element* {
             if (r >= rows) return nullptr;
-            const row_place row = place_of(r);
+            const row_place row = call.place_of(block, r);
             return &element_of(call.output, first_token + row.outer, row.inner, 0);
           },
           call.output.template stride<axis::head_dim>());
       if (tid < rows) {
-        const row_place row = place_of(tid);
+        const row_place row = call.place_of(block, tid);
         store_lse<Base>(call.lse, first_token + row.outer, row.inner, lses[tid]);
       }
     } else {
@@ -570,7 +558,7 @@ __device__ void attend(const Operands& call, const mla_share& share, int group, 
     if (to == unit_tiles) {
       first += unit_tiles;
       ++unit;
-      if (at < end) length = call.keys.length_of(unit);
+      if (at < share.end) length = call.keys.length_of(unit);
     }
     meet();
   }
@@ -653,7 +641,7 @@ struct mla_grid {
     constexpr index_t all() const noexcept { return counters + lses + outputs; }
   };
   constexpr room bytes(int multiprocessors, index_t latent) const noexcept {
-    // A single group has no parts to merge, and more of them no more blocks than multiprocessors.
+    // Two of each block that runs, and of the largest, so that more rows never take less.
     const index_t places = index_t{2} * multiprocessors * (blocks > 1 ? mla_most_rows : rows());
     return {mla_counter_bytes, round_up(places * index_t{sizeof(float)}, index_t{128}),
             places * latent * index_t{sizeof(float)}};

@@ -9,11 +9,13 @@
 
 #include <cstdint>
 
-// The instructions that a tiled attention kernel is made of, by their PTX names, for compute
-// capability 8.0 and up (PTX ISA 8.7, "Warp Level Matrix Instructions", "Asynchronous copies",
-// "mbarrier"). Addresses of shared memory are 32-bit, as shared_address() gives them.
+// Instructions of the device, by what they are for, for compute capability 8.0 and up (PTX ISA 8.7:
+// "Warp Level Matrix Instructions", "Asynchronous copies", "mbarrier"). Addresses of shared memory
+// are 32-bit, as shared_address() gives them.
 
 namespace headwise::inline v0::detail {
+
+inline constexpr unsigned whole_warp = 0xffffffffu;
 
 __device__ inline std::uint32_t shared_address(const void* shared) noexcept {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
@@ -173,9 +175,29 @@ __device__ inline bool elect_lane() noexcept { return false; }
 
 // ---- elements ---------------------------------------------------------------------------------
 
-__device__ inline std::uint32_t bf16_pair(float first, float second) noexcept {
-  std::uint32_t word;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+/// An element as a number, with the instructions of the device. A NaN may come out with
+/// other bits than on the host; every NaN ends as the one canonical one.
+template <class T>
+__device__ float number_of(unsigned bits) noexcept {
+  if constexpr (element_kind_of<T> == element_kind::f32) {
+    return bit_cast<float>(bits);
+  } else if constexpr (element_kind_of<T> == element_kind::bf16) {
+    return bf16_to_float(static_cast<std::uint16_t>(bits));
+  } else {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(static_cast<std::uint16_t>(bits)));
+    return value;
+  }
+}
+/// Two numbers as the elements of one word, the first in its low half; a NaN becomes 0x7fff.
+template <class T>
+__device__ unsigned rounded_pair(float first, float second) noexcept {
+  unsigned word;
+  if constexpr (element_kind_of<T> == element_kind::bf16) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  }
   return word;
 }
 
@@ -185,13 +207,7 @@ __device__ T rounded_to(float value) noexcept {
   if constexpr (element_kind_of<T> == element_kind::f32) {
     return bit_cast<T>(value);
   } else {
-    std::uint16_t bits;
-    if constexpr (element_kind_of<T> == element_kind::bf16) {
-      asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-    } else {
-      asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-    }
-    return bit_cast<T>(bits);
+    return bit_cast<T>(static_cast<std::uint16_t>(rounded_pair<T>(value, 0.0f)));
   }
 }
 

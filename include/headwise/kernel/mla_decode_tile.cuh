@@ -2,9 +2,9 @@
 // SPDX-FileCopyrightText: 2026 The Headwise authors
 #pragma once
 
+#include <headwise/core/instructions.cuh>
 #include <headwise/core/launch.cuh>
 #include <headwise/core/math.hpp>
-#include <headwise/kernel/tensor_core.cuh>
 #include <headwise/plan/kv_shard.hpp>
 #include <headwise/plan/paged_kv.hpp>
 
@@ -41,6 +41,10 @@ inline constexpr int mla_most_stages = 8;  ///< tiles in flight
 /// A group has parts of sequences with at most this many others: so many weights has a merge room
 /// for.
 inline constexpr int mla_most_groups = 192;
+/// Tiles of a sequence. One without keys has one too, which writes that there are none.
+HEADWISE_HD constexpr int mla_tiles(int keys) noexcept {
+  return keys <= mla_keys ? 1 : (keys - 1) / mla_keys + 1;
+}
 /// A row's largest score may rise by this much, as a power of two, before sums are rescaled.
 inline constexpr float mla_slack = 8.0f;
 
@@ -161,7 +165,7 @@ __device__ void bring_tiles(const Keys& keys, const Kv& kv, std::byte* shared, i
   const std::uint32_t filled = shared_address(shared + Shape::filled_at);
   const std::uint32_t free = shared_address(shared + Shape::free_at);
   int count = keys.count(length);
-  int tiles = keys.tiles(count);
+  int tiles = mla_tiles(count);
   while (left > 0) {
     const int together = static_cast<int>(lesser(index_t{lesser(tiles - tile, mla_lookups)}, left));
     typename Keys::name_type named[mla_lookups];
@@ -174,7 +178,7 @@ __device__ void bring_tiles(const Keys& keys, const Kv& kv, std::byte* shared, i
     for (int k = 0; k < mla_lookups; ++k) {
       if (k >= together) break;
       const std::byte* const from = keys.record(kv, named[k], (tile + k) * mla_keys + own_key);
-      const unsigned present = __ballot_sync(0xffffffffu, from != nullptr) & all;
+      const unsigned present = __ballot_sync(whole_warp, from != nullptr) & all;
       const auto barrier = static_cast<unsigned>(ring.stage) * 8;
       std::byte* const to = shared + Shape::stages_at + ring.stage * Shape::stage_bytes +
                             bringer * (mla_keys_of_bringer * Shape::stage_pitch);
@@ -199,7 +203,7 @@ __device__ void bring_tiles(const Keys& keys, const Kv& kv, std::byte* shared, i
         std::uintptr_t of_key[mla_keys_of_bringer];
 #pragma unroll
         for (int r = 0; r < mla_keys_of_bringer; ++r) {
-          of_key[r] = __shfl_sync(0xffffffffu, address, r);
+          of_key[r] = __shfl_sync(whole_warp, address, r);
         }
         if (elect_lane()) {
           arrive_expecting(filled + barrier, static_cast<unsigned>(__popc(present)) *
@@ -216,7 +220,7 @@ __device__ void bring_tiles(const Keys& keys, const Kv& kv, std::byte* shared, i
       } else {
 #pragma unroll
         for (int r = 0; r < mla_keys_of_bringer; ++r) {
-          const auto of_key = __shfl_sync(0xffffffffu, address, r);
+          const auto of_key = __shfl_sync(whole_warp, address, r);
           if (of_key == 0) continue;
           for (unsigned c = lane; c < chunks; c += 32) {
             copy_async_16(
@@ -232,7 +236,7 @@ __device__ void bring_tiles(const Keys& keys, const Kv& kv, std::byte* shared, i
     tile += together;
     if (tile == tiles && left > 0) {
       count = keys.count(keys.length_of(++unit));
-      tiles = keys.tiles(count);
+      tiles = mla_tiles(count);
       tile = 0;
     }
   }
@@ -526,7 +530,7 @@ struct mla_softmax {
       seen[i] =
           here && first_key + lane < bounds[i] && float_bits(scores[i]) != float_bits(-infinity());
       tops[i] = from_ordered_bits(
-          __reduce_max_sync(0xffffffffu, ordered_bits(seen[i] ? scores[i] : -infinity())));
+          __reduce_max_sync(whole_warp, ordered_bits(seen[i] ? scores[i] : -infinity())));
     }
     bool rose = false;
     float shrink = 1.0f;
@@ -548,10 +552,11 @@ struct mla_softmax {
 #pragma unroll
         for (int g = 0; g < Shape::weight_sets; ++g) {
           const float scaled = seen[i] ? weight * scale_of_key[g] : 0.0f;
-          to[g * (Shape::weight_bytes / 2)] = static_cast<std::uint16_t>(bf16_pair(scaled, 0.0f));
+          to[g * (Shape::weight_bytes / 2)] =
+              static_cast<std::uint16_t>(rounded_pair<bf16>(scaled, 0.0f));
         }
       } else {
-        to[0] = static_cast<std::uint16_t>(bf16_pair(weight, 0.0f));
+        to[0] = static_cast<std::uint16_t>(rounded_pair<bf16>(weight, 0.0f));
       }
     }
     if (lane < Shape::rows_of_warp) {
@@ -570,7 +575,7 @@ struct mla_softmax {
       float total = sums[i];
 #pragma unroll
       for (int other = 16; other > 0; other /= 2) {
-        total += __shfl_xor_sync(0xffffffffu, total, other);
+        total += __shfl_xor_sync(whole_warp, total, other);
       }
       if (lane == i) {
         total_of_lane = total;
@@ -611,7 +616,7 @@ __device__ void clear_broken_values(std::byte* tile) noexcept {
       broken = broken || is_broken(eight.x) || is_broken(eight.y) || is_broken(eight.z) ||
                is_broken(eight.w);
     }
-    if (__any_sync(0xffffffffu, broken) == 0) continue;
+    if (__any_sync(whole_warp, broken) == 0) continue;
     for (unsigned c = lane; c < Shape::latent / 8; c += 32) row[c] = uint4{};
   }
   if constexpr (Shape::bulk) fence_for_bulk_copy();
